@@ -1,6 +1,7 @@
 """Tiny made-up models of the architectures that matter, with a tokenizer trained on the spot. No downloads."""
 
 import functools
+import gc
 import os
 import random
 import shutil
@@ -8,6 +9,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,13 @@ def migrated_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(utils, "_initialize_tables", copied)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def frozen_imports(migrated_once: None) -> None:
+    """Stages collect garbage between models: the million objects of libraries and tests are not looked through each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def byte_level(texts: Iterable[str], tokens: int, special: list[str], **model: Any) -> Tokenizer:
@@ -204,6 +213,13 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Decoder, "begin", begin)
     return prompts
+
+
+class Terminal(StringIO):
+    """A stream that is a terminal's."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:

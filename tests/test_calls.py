@@ -27,23 +27,10 @@ inputs = st.text(max_size=40) | st.text(alphabet='ab ()[]"\\->,\n\r\té北', max
 results = st.none() | inputs.map(clean_result)
 calls = st.builds(ApiCall, names, inputs, results, st.booleans())
 of_tools = st.sampled_from(NAMES)
-unfinished = st.sampled_from(
-    [
-        "[Note (x) -> y]",
-        '[Note("a") -> ',
-        '[QA("a',
-        "[QA(a",
-        "[QA(a) -> ",
-        '[QA("a") -> b',
-        '[QA("a")]',
-        '") -> b]',
-        "[",
-        '"',
-        ")",
-        "\\",
-        " ",
-    ]
+UNFINISHED = (
+    '[Note (x) -> y]|[Note("a") -> |[QA("a|[QA(a|[QA(a) -> |[QA("a") -> b|[QA("a")]|") -> b]|[|"|)|\\| '
 )
+unfinished = st.sampled_from(UNFINISHED.split("|"))
 texts = st.text(alphabet="ab c.,()\n\"'é北", max_size=60) | st.lists(unfinished, max_size=8).map("".join)
 
 

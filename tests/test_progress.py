@@ -1,8 +1,8 @@
 """Progress without a terminal is a line now and then, and on one a bar."""
 
-import sys
+from contextlib import redirect_stderr
 
-from tests.conftest import Capture, Log, Patch
+from tests.conftest import Capture, Log, Patch, Terminal
 from toolformer import progress
 from toolformer.progress import Bar
 
@@ -33,6 +33,6 @@ def test_lines_without_a_terminal_a_bar_on_one_and_nothing_of_short_work(
             bar.set_postfix_str("scoring")
         assert caplog.messages[-1].startswith("generate: 1 of 4 doc, 600.") and "30:0" in caplog.messages[-1]
     caplog.clear()
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    work()
-    assert "4/4" in capsys.readouterr().err and caplog.messages == []
+    with redirect_stderr(Terminal()) as terminal:
+        work()
+    assert "4/4" in terminal.getvalue() and caplog.messages == []

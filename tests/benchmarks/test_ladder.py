@@ -169,47 +169,43 @@ def climb(decoder: Decoder, loaded: suite.Loaded, answers: AnswerFile) -> dict[s
     }
 
 
-def test_the_right_input_to_another_tool_that_could_answer_is_a_right_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
-) -> None:
-    """The search answers rightly. The model asks QA, which knows nothing: the question itself, or another."""
-    write(
-        tmp_path,
-        "nq_open/dev",
-        [{"id": f"p{n}", "question": f"who is {n}", "answers": ["King"]} for n in (0, 1)],
-    )
-    loaded = replace(suite.load(["nq"], {"data_dir": str(tmp_path)}), switched_off={"nq": frozenset()})
+def classes(
+    folder: Path,
+    monkeypatch: Patch,
+    model: LanguageModel,
+    calls: Mapping[str, tuple[str | None, str]],
+    **more: Any,
+) -> list[str]:
+    """Of questions for kings, by the calls made freely and where one must be; the search knows, QA does not."""
+    rows = [{"id": name, "question": f"who is {name}", "answers": ["King"]} for name in calls]
+    write(folder, "nq_open/dev", rows)
+    loaded = replace(suite.load(["nq"], {"data_dir": str(folder)}), switched_off={"nq": frozenset()})
+    scripted(monkeypatch, model, {
+        f"Answer the following question: who is {name}?": Plan(
+            "", " nobody.", free, forced, reads=lambda read: " King." if "King" in read else " nobody."
+        ) for name, (free, forced) in calls.items()
+    })  # fmt: skip
     search = Recorder(lambda _: Result("It was King"), "WikiSearch")
-    qa = Recorder(lambda _: Result("nobody"), "QA")
+    tools: dict[str, Tool] = {"search": search, "qa": Recorder(lambda _: Result("nobody"), "QA")}
+    decoder = Decoder(model, tools, k=1, constrain_tool_name=False, **more)
+    (climbed,) = climb(decoder, loaded, AnswerFile(folder / "answers.jsonl")).values()
+    return [row["class"] for row in climbed]
 
-    def plan(said: str) -> Plan:
-        call = f'QA("{said}")'
-        return Plan(
-            "", " nobody.", call, call, reads=lambda result: " King." if "King" in result else " nobody."
-        )
 
-    prompt = "Answer the following question: who is {}?"
-    plans = {prompt.format(0): plan("who is 0?"), prompt.format(1): plan("who?")}
-    scripted(monkeypatch, tiny_gpt2, plans)
-    decoder = Decoder(tiny_gpt2, {"search": search, "qa": qa}, k=1, constrain_tool_name=False)
-    (rows,) = climb(decoder, loaded, AnswerFile(tmp_path / "answers.jsonl")).values()
-    assert [row["class"] for row in rows] == ["tool_failed", "wrong_input"]
+def test_the_right_input_to_another_tool_that_could_answer_is_a_right_call(
+    tmp_path: Path, monkeypatch: Patch, tiny_gpt2: LanguageModel
+) -> None:
+    """The model asks QA: the question itself, or another."""
+    calls: dict[str, tuple[str | None, str]] = {"0": ('QA("who is 0?")',) * 2, "1": ('QA("who?")',) * 2}
+    assert classes(tmp_path, monkeypatch, tiny_gpt2, calls) == ["tool_failed", "wrong_input"]
 
 
 def test_a_call_is_forced_whatever_k_its_tool_has(
     tmp_path: Path, monkeypatch: Patch, tiny_gpt2: LanguageModel
 ) -> None:
     """It was started and taken back for ever."""
-    write(tmp_path, "nq_open/dev", [{"id": "p", "question": "who is he", "answers": ["King"]}])
-    loaded = replace(suite.load(["nq"], {"data_dir": str(tmp_path)}), switched_off={"nq": frozenset()})
-    plan = Plan(
-        "", " nobody.", forced='WikiSearch("who is he?")', reads=lambda read: " King." if "King" in read else " no."
-    )  # fmt: skip
-    scripted(monkeypatch, tiny_gpt2, {"Answer the following question: who is he?": plan})
-    tools: dict[str, Tool] = {"search": Recorder(lambda _: Result("It was King"), "WikiSearch")}
-    decoder = Decoder(tiny_gpt2, tools, k=1, by_tool={"search": 0}, constrain_tool_name=False)
-    (rows,) = climb(decoder, loaded, AnswerFile(tmp_path / "answers.jsonl")).values()
-    assert [row["class"] for row in rows] == ["did_not_call"]
+    calls: dict[str, tuple[str | None, str]] = {"he": (None, 'WikiSearch("who is he?")')}
+    assert classes(tmp_path, monkeypatch, tiny_gpt2, calls, by_tool={"search": 0}) == ["did_not_call"]
 
 
 def test_the_right_result_for_a_foreign_question_is_the_question_in_english(

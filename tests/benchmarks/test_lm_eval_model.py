@@ -16,10 +16,9 @@ from tests.conftest import Log, Patch, wait_for
 from tests.decoding.test_calls import force
 from tests.tools.recorders import Recorder
 from toolformer.calls import ApiCall, linearise
-from toolformer.decoding import lm_eval_model
 from toolformer.decoding.chat import ChatDecoder
 from toolformer.decoding.decoder import Completion, Decoder
-from toolformer.decoding.lm_eval_model import ToolformerLM
+from toolformer.decoding.lm_eval_model import CHARACTERS_AT_ONCE, ToolformerLM
 from toolformer.decoding.prompted import PromptedDecoder
 from toolformer.decoding.recording import AnswerFile
 from toolformer.errors import UserError
@@ -38,11 +37,9 @@ class Scripted(Decoder):
     def complete(self, prompts: Sequence[str], documents: Any = None, **options: Any) -> list[Completion]:
         self.asked = [*getattr(self, "asked", []), (list(prompts), list(documents), options)]
         calls = "calendar" in options["allowed"]
+        answer = " It is 5." if calls else " none"
         found = [
-            Completion(
-                f" [Calendar() -> {d.date}] It is 5." if calls else " none", " It is 5." if calls else " none"
-            )
-            for d in documents
+            Completion(f" [Calendar() -> {d.date}]{answer}" if calls else answer, answer) for d in documents
         ]
         for start in range(0, len(prompts), 2):
             if self.fail_after is not None and start >= self.fail_after:
@@ -96,8 +93,31 @@ def test_an_interrupted_run_goes_on_where_it_was(tiny_gpt2: LanguageModel, tmp_p
     assert len(path.read_text().splitlines()) == 7
 
 
+class Counting(LanguageModel):
+    """Keeps what it scored and read; may be interrupted at its third batch of long texts."""
+
+    scored: list[tuple[str, str]]
+    batches: list[list[str]]
+
+    @classmethod
+    def of(cls, model: LanguageModel) -> "Counting":
+        made = cls(model.model, model.tokenizer, model.name)
+        made.scored, made.batches = [], []
+        return made
+
+    def log_likelihoods(self, pairs: Any) -> list[tuple[float, bool]]:
+        self.scored.extend(pairs)
+        return super().log_likelihoods(pairs)
+
+    def rolling_log_likelihoods(self, texts: Any, *more: Any) -> list[tuple[float, int]]:
+        self.batches.append(texts)
+        if len(self.batches) == 3:
+            raise KeyboardInterrupt
+        return super().rolling_log_likelihoods(texts, *more)
+
+
 def test_the_gold_answer_is_scored_behind_the_result_of_the_call(
-    tiny_gpt2: LanguageModel, tmp_path: Path, monkeypatch: Patch
+    tiny_gpt2: LanguageModel, tmp_path: Path
 ) -> None:
     call = ApiCall("Calendar", "").with_result("Today is Monday.")
     text = " So{} it [Calendar() -> x] 5."
@@ -114,22 +134,15 @@ def test_the_gold_answer_is_scored_behind_the_result_of_the_call(
 
     requests = [instance("a"), instance("b", doc_id=1), instance("b", "svamp", 2)]
     expected = tiny_gpt2.log_likelihoods([(f"a So{linearise(call)}", " Monday"), ("b", " Monday")])
-    scored: list[tuple[str, str]] = []
-    original = tiny_gpt2.log_likelihoods
-
-    def score(pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
-        scored.extend(pairs)
-        return original(pairs)
-
-    monkeypatch.setattr(tiny_gpt2, "log_likelihoods", score)
+    counting = Counting.of(tiny_gpt2)
     for _ in range(2):
         with AnswerFile(tmp_path / "answers.jsonl") as file:
-            model = ToolformerLM(Answers(tiny_gpt2, {}), file, progress=False)
+            model = ToolformerLM(Answers(counting, {}), file, progress=False)
             model.gold = {"dateset": lambda document: "Monday"}
             model.generate_until(requests)
         nats = [record.gold_nats for record in model.records]
         assert nats == [pytest.approx(-expected[0][0]), pytest.approx(-expected[1][0]), None]
-        assert len(scored) == 2, "of the task that asks for it, and recorded"
+        assert len(counting.scored) == 2, "of the task that asks for it, and recorded"
 
 
 def test_nats_of_the_gold_answer_are_a_column_and_a_figure(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:
@@ -181,28 +194,15 @@ def test_a_tools_fault_is_asked_again_and_its_refusal_is_not(
         assert (record.completion.failed, record.completion.fault) == (answered.reason, answered.fault)
 
 
-def test_long_texts_are_written_down_as_they_are_read(
-    tiny_gpt2: LanguageModel, tmp_path: Path, monkeypatch: Patch
-) -> None:
-    monkeypatch.setattr(lm_eval_model, "CHARACTERS_AT_ONCE", 40)
-    texts = ["On day 3 we met", "On day 4", "On day 5 we met and met again", "On day 6 we met and met again"]
-    batches: list[list[str]] = []
-    read = tiny_gpt2.rolling_log_likelihoods
-
-    def interrupted(batch: list[str], calls: bool) -> list[tuple[float, int]]:
-        batches.append(batch)
-        if len(batches) == 3:
-            raise KeyboardInterrupt
-        return read(batch, calls)
-
-    monkeypatch.setattr(tiny_gpt2, "rolling_log_likelihoods", interrupted)
+def test_long_texts_are_written_down_as_they_are_read(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:
+    texts = [
+        f"On day {n} we met. {' ' * (CHARACTERS_AT_ONCE * long // 10)}" for n, long in enumerate([3, 3, 6, 6])
+    ]
+    counting, kind = Counting.of(tiny_gpt2), "loglikelihood_rolling"
+    requests = [Instance(kind, {}, (text,), 0, (kind, n, 1)) for n, text in enumerate(texts)]
     with AnswerFile(tmp_path / "answers.jsonl") as file, pytest.raises(KeyboardInterrupt):
-        model = ToolformerLM(Decoder(tiny_gpt2), file, progress=False)
-        kind = "loglikelihood_rolling"
-        model.loglikelihood_rolling(
-            [Instance(kind, {}, (text,), 0, (kind, n, 1)) for n, text in enumerate(texts)]
-        )
-    assert batches == [texts[:2], texts[2:3], texts[3:]]
+        ToolformerLM(Decoder(counting), file, progress=False).loglikelihood_rolling(requests)
+    assert counting.batches == [texts[:2], texts[2:3], texts[3:]]
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 3
 
 
@@ -237,7 +237,7 @@ def test_an_answer_is_only_used_for_what_it_answered(tiny_gpt2: LanguageModel, t
     assert asks(instance("b")) and asks(instance("a", until=["\n"])) and not asks(same)
 
 
-def test_answer_files_survive_damage(tmp_path: Path, caplog: Log) -> None:
+def test_answer_files_survive_damage(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     answers = {"a": [1.5, True], "b": {"x": "ü\ud800\u2028"}, "e": "Scranton", "f": float("-inf")}
     with AnswerFile(path) as file:
@@ -251,7 +251,6 @@ def test_answer_files_survive_damage(tmp_path: Path, caplog: Log) -> None:
     with AnswerFile(path) as found:
         assert found["b"] == answers["b"] and found["f"] == float("-inf") and found.seconds("b") == 1.0
         assert not any(key in found for key in "acdeg")
-        assert "5 damaged lines" in caplog.text
         found.add({"a": [1.5, True]})
     with AnswerFile(path) as found:
         assert found["a"] == [1.5, True] and found["b"] == answers["b"]
@@ -282,6 +281,6 @@ def test_one_process_at_a_time_writes_answers(tmp_path: Path, caplog: Log) -> No
 
 
 def test_sampling_is_refused(tiny_gpt2: LanguageModel) -> None:
-    for settings in ({"do_sample": True}, {"temperature": 0.7}, {"num_beams": 4}):
+    for settings in ({"do_sample": True}, {"num_beams": 4}):
         with pytest.raises(UserError, match="decoding is greedy"):
             ToolformerLM(Decoder(tiny_gpt2), progress=False).generate_until([instance("a", **settings)])

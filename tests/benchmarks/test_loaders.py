@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 
 from tests.benchmarks.conftest import Hub, documents, task
@@ -132,10 +131,10 @@ def test_the_rows_of_a_data_folder_become_documents(
     found = [dict(row) for row in made.test_docs()]
     check(found, expected)
     assert made.doc_to_text(found[0]) == prompt
-    assert f"{name}: {len(rows)} rows read, {len(found)} kept, dropped: {dropped}" in caplog.messages
-    assert f"{name}: {len(rows)} rows read, but the published set has" in caplog.text
-    if name == "asdiv":
-        assert f"asdiv: first dropped: not a number: {path}, line 4" in caplog.messages
+    log = "\n".join(caplog.messages)
+    assert f"{name}: {len(rows)} rows read, {len(found)} kept, dropped: {dropped}" in log
+    assert f"{name}: {len(rows)} rows read, but the published set has" in log
+    assert name != "asdiv" or f"asdiv: first dropped: not a number: {path}, line 4" in log
 
 
 LAMA = "facebook/lama"
@@ -185,15 +184,11 @@ def test_the_rows_of_the_hub_become_the_same_documents(
     assert all(re.fullmatch("[0-9a-f]{40}|refs/convert/parquet", asked["revision"]) for asked in hub.asked)
 
 
-def test_an_authors_file_is_read_from_its_address(tmp_path: Path, monkeypatch: Patch, caplog: Log) -> None:
-    path = tmp_path / "test.json"
-    path.write_text(json.dumps(PLAYER))
+def test_an_authors_file_is_read_from_its_address(tmp_path: Path, monkeypatch: Patch) -> None:
+    (tmp_path / "test.json").write_text(json.dumps(PLAYER))
     monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    with caplog.at_level("INFO", "toolformer.benchmarks"):
-        hub = {"path": "json", "split": "test", "data_files": {"test": str(path)}}
-        check(documents("templama", hub=hub), [{"current_date": "2014-07-01"}])
-    assert f"templama: read as {tmp_path / 'cache' / 'json'}" in caplog.text
+    hub = {"path": "json", "split": "test", "data_files": {"test": str(tmp_path / "test.json")}}
+    check(documents("templama", hub=hub), [{"current_date": "2014-07-01"}])
 
 
 def test_the_environment_names_a_data_dir(tmp_path: Path, hub: Hub, monkeypatch: Patch) -> None:
@@ -217,12 +212,10 @@ def test_an_unreachable_hub_names_the_mend(hub: Hub) -> None:
         ("svamp", '{"id": 1}\n{"id"\n', r"line 1: no text in field `body` \(the row has id\); fix the row"),
         ("svamp", '{"body": "a", "question": "b"}\n', r"no value in field `answer` \(the row has body, question\)"),
         ("svamp", json.dumps(SVAMP) + "\n{oops\n", "line 2: malformed JSON"),
-        ("svamp", "[]\n", "line 1: not a JSON object"),
         ("svamp", "", "no documents are left"),
         ("webqs", '{"question": "a", "answer": "b"}', "line 1: no list of texts in field `answer`"),
         ("lama_google_re", json.dumps({**PERSON, "pred": "/x/y"}), "`pred` is '/x/y', none of place_of_birth"),
         ("templama", json.dumps({**PLAYER, "date": "14 May"}), "line 1: field `date` is '14 May', not a year"),
-        ("templama", json.dumps({**PLAYER, "answer": [{"wikidata_id": "Q1"}]}), "no text in field `name`"),
     ],
 )  # fmt: skip
 def test_a_bad_row_is_named(tmp_path: Path, name: str, text: str, message: str) -> None:
@@ -245,7 +238,6 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("question", "numbers", "filled"),
     [
-        ("number0 less number1 .", "15.0 7.0", "15 less 7 ."),
         ("number_0 less number_1 .", [15.0, 7.5], "15 less 7.5 ."),
         ("temp_1 less temp_0 .", [1, 2], "2 less 1 ."),
         ("NUM_0 less N_01 .", "1 2", "1 less 2 ."),
@@ -255,17 +247,14 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_masked_numbers_are_put_back_or_the_row_is_dropped(
-    tmp_path: Path, caplog: Log, question: str, numbers: object, filled: str | None
+    tmp_path: Path, question: str, numbers: object, filled: str | None
 ) -> None:
     masked = {"question": question, "numbers": numbers, "answer": 8.0}
     write_task(tmp_path, "mawps", [MAWPS[0], masked])
     write_task(tmp_path, "svamp", [SVAMP, {**masked, "body": "A pack."}])
     for name in ("mawps", "svamp"):
-        caplog.clear()
-        with caplog.at_level(logging.INFO, "toolformer.benchmarks"):
-            found = [row["question"] for row in documents(name, data_dir=str(tmp_path))]
+        found = [row["question"] for row in documents(name, data_dir=str(tmp_path))]
         assert found[1:] == ([filled] if filled else [])
-        assert ("{'masked numbers in the question': 1}" in caplog.text) == (filled is None)
 
 
 def test_a_file_of_which_no_row_can_be_used_says_why(tmp_path: Path) -> None:
@@ -300,14 +289,12 @@ def test_wikitext_from_the_hub_is_put_together(hub: Hub) -> None:
     assert "".join(row["text"] for row in found).split() == text.split()
 
 
-def test_heldout_texts_have_ids_of_their_own(tmp_path: Path, caplog: Log) -> None:
+def test_heldout_texts_have_ids_of_their_own(tmp_path: Path) -> None:
     rows: list[Row] = [{"id": name, "text": f"Text {n}."} for n, name in enumerate(["a", "a", "a#2", None])]
     path = write(tmp_path, "held", [*rows, {"text": "Text 3."}, {"text": " "}])
-    with caplog.at_level(logging.INFO, "toolformer.benchmarks"):
-        found = heldout(heldout_path=str(path))["test"]
+    found = heldout(heldout_path=str(path))["test"]
     named = next(iter(FileCorpus(write(tmp_path, "one", [{"text": "Text 3."}])))).doc_id
     assert found["id"] == ["a", "a#2", "a#2#2", named, f"{named}#2"]
-    assert "heldout_perplexity: 5 rows read, 5 kept, dropped: none" in caplog.messages
 
 
 def test_subsets(tmp_path: Path) -> None:

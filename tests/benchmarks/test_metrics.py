@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 from toolformer.benchmarks import metrics
 from toolformer.benchmarks.loaders import lama
 from toolformer.benchmarks.loaders import math as problems
-from toolformer.benchmarks.metrics import (
-    as_number,
-    number_in,
-    score_first_words,
-    score_math,
-    words_of,
-)
+from toolformer.benchmarks.metrics import as_number, number_in, score_first_words, score_math, words_of
 from toolformer.evaluation.ladder import gold
 from toolformer.statistics import paired, power
 from toolformer.statistics.intervals import percent_interval, perplexity, perplexity_interval, wilson

@@ -9,7 +9,6 @@ import pytest
 
 from tests.benchmarks.conftest import Hub, documents, task
 from tests.benchmarks.test_loaders import write
-from tests.conftest import Log
 from toolformer.errors import UserError
 
 CONTEXT = "Ada Bell crossed the river in 1815. It took her two days."
@@ -43,9 +42,7 @@ def write_mlqa(folder: Path, language: str, of_file: Any = None, packed: bool = 
     return path
 
 
-@pytest.mark.parametrize(
-    ("folder", "packed"), [("mlqa", False), ("mlqa/test", True), ("MLQA_V1/test", False)]
-)
+@pytest.mark.parametrize(("folder", "packed"), [("mlqa/test", True), ("MLQA_V1/test", False)])
 def test_mlqa_in_its_published_layout(tmp_path: Path, folder: str, packed: bool) -> None:
     write_mlqa(tmp_path / folder, "es", packed=packed)
     made = task("mlqa_es", data_dir=str(tmp_path))
@@ -87,14 +84,12 @@ def test_both_from_the_hub(hub: Hub) -> None:
     assert all(len(asked["revision"]) == 40 for asked in hub.asked)
 
 
-def test_xquad_of_a_data_folder_is_joined_by_id(tmp_path: Path, caplog: Log) -> None:
+def test_xquad_of_a_data_folder_is_joined_by_id(tmp_path: Path) -> None:
     other = rows("zh", "别的", dict.fromkeys(ANSWERS, ["别的"]))
     write(tmp_path, "xquad/en", rows("en"))
     write(tmp_path, "xquad/zh", [*other, {**other[0], "id": "unknown"}])
-    with caplog.at_level("INFO", "toolformer.benchmarks"):
-        found = documents("xquad_zh", data_dir=str(tmp_path))
+    found = documents("xquad_zh", data_dir=str(tmp_path))
     assert found == [{**B, "id": "a", "question": "她什么时候过河？", "answers": ["1815", "in 1815"]}]
-    assert "xquad_zh: 2 rows read, 1 kept, dropped: {'no English row of this id': 1}" in caplog.messages
 
 
 @pytest.mark.parametrize(

@@ -91,13 +91,11 @@ def figures(scores: np.ndarray, own: bool = False) -> Estimates:
 @pytest.mark.parametrize(
     ("seeds", "own", "matched", "by_seed", "by_question"),
     [
-        *product((2, 3, 5), [False], [True], [0.0, 0.05, 0.2], [0.3]),
-        (2, False, True, 0.1, 0.0),
+        (2, False, True, 0.0, 0.3),
+        (3, False, True, 0.05, 0.3),
+        (5, False, True, 0.2, 0.3),
         (2, True, True, 0.1, 0.0),
-        (3, False, True, 0.0, 0.0),
-        (5, True, True, 0.1, 0.0),
         (3, False, False, 0.05, 0.3),
-        (5, False, False, 0.1, 0.0),
         (10, False, False, 0.05, 0.0),
     ],
 )
@@ -107,23 +105,21 @@ def test_a_test_over_seeds_calls_three_to_seven_percent_of_nulls_a_difference(
     """Right and wrong; what each side's share right varies by over seeds, and over questions."""
     rng = np.random.default_rng(1)
     shape, found, held = (seeds, 100), 0, 0
+
+    def side(easy: np.ndarray) -> np.ndarray:
+        right, noise = rng.random(shape), rng.normal(0, by_question, 100)
+        return 100.0 * (right < easy + noise + rng.normal(0, by_seed, (seeds, 1)))
+
     for _ in range(NULLS):
         easy = rng.random(shape if own else shape[1:])
-        sides = [
-            100.0
-            * (
-                rng.random(shape)
-                < easy + rng.normal(0, by_question, 100) + rng.normal(0, by_seed, (seeds, 1))
-            )
-            for _ in range(2)
-        ]
-        tested = contrast(*(figures(side, own) for side in sides), matched)
+        sides = [side(easy) for _ in range(2)]
+        tested = contrast(*(figures(scores, own) for scores in sides), matched)
         found += tested.p_value is not None and tested.p_value < 0.05
         held += abs(tested.value) <= tested.margin
     assert 0.03 <= found / NULLS <= 0.07 and 0.93 <= held / NULLS <= 0.97
 
 
-@pytest.mark.parametrize(("seeds", "by_seed"), [*product((2, 3, 5), (0.0, 5.0, 20.0))])
+@pytest.mark.parametrize(("seeds", "by_seed"), [(2, 5.0), (3, 0.0), (5, 20.0)])
 def test_an_interval_over_seeds_holds_the_mean_in_93_to_97_percent(seeds: int, by_seed: float) -> None:
     rng = np.random.default_rng(2)
     held = 0
@@ -134,9 +130,8 @@ def test_an_interval_over_seeds_holds_the_mean_in_93_to_97_percent(seeds: int, b
     assert 0.93 <= held / (4 * NULLS) <= 0.97
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 5])
-def test_an_interval_of_a_ratio_of_perplexities_over_seeds_holds_it(seeds: int) -> None:
-    rng = np.random.default_rng(3)
+def test_an_interval_of_a_ratio_of_perplexities_over_seeds_holds_it() -> None:
+    seeds, rng = 3, np.random.default_rng(3)
     units = rng.integers(20, 200, 60)
     held = 0
 
@@ -156,13 +151,13 @@ def test_an_interval_of_a_ratio_of_perplexities_over_seeds_holds_it(seeds: int) 
     assert 0.93 <= held / NULLS <= 0.97
 
 
-@pytest.mark.parametrize(("one", "two"), [*product((1, 2, 3), repeat=2)])
-def test_groups_of_any_two_sizes_are_compared(one: int, two: int) -> None:
+def test_groups_of_any_two_sizes_are_compared() -> None:
     rng = np.random.default_rng(7)
-    sides = [answers(100.0 * (rng.random((size, 50)) < share)) for size, share in ((one, 0.2), (two, 0.8))]
-    found = compare(*sides, matched=one == two)
-    assert isinstance(found, ScoreComparison) and (found.only_first is None) == (one != two)
-    assert found.difference.low < 60 < found.difference.high and found.p_value is not None
+    for one, two in product((1, 2, 3), repeat=2):
+        sides = [answers(100.0 * (rng.random((n, 50)) < share)) for n, share in ((one, 0.2), (two, 0.8))]
+        found = compare(*sides, matched=one == two)
+        assert isinstance(found, ScoreComparison) and (found.only_first is None) == (one != two)
+        assert found.difference.low < 60 < found.difference.high and found.p_value is not None
 
 
 def test_a_shift_is_detected_in_four_cases_of_five_at_every_n() -> None:
@@ -171,13 +166,6 @@ def test_a_shift_is_detected_in_four_cases_of_five_at_every_n() -> None:
     size = np.array([detectable_shift(1.0, float(of)) for of in freedom])
     power = nct.sf(critical, freedom, size)  # the other tail is empty
     assert power == pytest.approx(np.full(1999, 0.8), abs=1e-5)
-
-
-@pytest.mark.parametrize("n", [74, 88, 93, 110, 118, 121])
-def test_graded_scores_are_compared_at_every_n(n: int) -> None:
-    rng = np.random.default_rng(n)
-    found = compare_scores(list(rng.random(n)), list(rng.random(n)))
-    assert found.detectable is not None and 0.08 < found.detectable < 0.2
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
@@ -193,7 +181,7 @@ def test_what_seeds_could_have_detected_is_what_simulation_finds(seeds: int) -> 
     assert shown / NULLS == pytest.approx(0.8, abs=0.1)
 
 
-@pytest.mark.parametrize(("n", "discordant"), [(200, 40), (1000, 100), (100, 50)])
+@pytest.mark.parametrize(("n", "discordant"), [(200, 40), (1000, 100)])
 def test_what_a_comparison_could_have_detected_is_what_simulation_finds(n: int, discordant: int) -> None:
     rng = np.random.default_rng(2)
     share = discordant / n

@@ -85,8 +85,8 @@ def check(language_model: LanguageModel, tasks: Any) -> dict[str, float]:
     return ours
 
 
-def test_published_tasks_with_tiny_models(language_model: LanguageModel, tasks: Any) -> None:
-    check(language_model, tasks)
+def test_published_tasks_with_a_tiny_model(tiny_gpt2: LanguageModel, tasks: Any) -> None:
+    check(tiny_gpt2, tasks)
 
 
 def beginning(times: int = 1) -> Any:
@@ -99,11 +99,13 @@ def beginning(times: int = 1) -> Any:
     return tokenizer
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_published_tasks_with_a_tokenizer_that_begins_texts_itself(tasks: Any, times: int) -> None:
+@pytest.mark.parametrize(("architecture", "times"), [("llama", 1), ("gemma3", 2)])
+def test_published_tasks_with_a_tokenizer_that_begins_texts_itself(
+    tasks: Any, architecture: str, times: int
+) -> None:
     """lm-eval counts its BOS as a text's first token."""
     tokenizer = beginning(times)
-    language_model = LanguageModel(tiny_model("llama", len(tokenizer)), tokenizer)
+    language_model = LanguageModel(tiny_model(architecture, len(tokenizer)), tokenizer)
     assert language_model.bos_ids == [tokenizer.bos_token_id] * times
     check(language_model, tasks)
 

@@ -26,16 +26,14 @@ from toolformer.cli.lm_eval import ConfiguredLM
 def own_folder(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TOOLFORMER_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setattr(ConfiguredLM, "folders", [str(TASKS_DIR)])
-    monkeypatch.setattr(ConfiguredLM, "loaded", False)
+    ConfiguredLM.folders, ConfiguredLM.loaded = [str(TASKS_DIR)], False
 
 
-@pytest.fixture
-def without_published_tasks(monkeypatch: Patch) -> None:
-    """lm-eval reads its thousands of task files at every start, which takes many seconds."""
-    files = TaskIndex._iter_yaml_files
-    published = Path(lm_eval.__file__).parent
-    read = staticmethod(lambda root: () if Path(root).is_relative_to(published) else files(root))
+@pytest.fixture(autouse=True)
+def one_published_task(monkeypatch: Patch) -> None:
+    """lm-eval reads its thousands of task files at every start, which takes many seconds: here one, named as one of ours."""
+    files, published = TaskIndex._iter_yaml_files, Path(lm_eval.__file__).parent / "tasks"
+    read = staticmethod(lambda root: files(published / "asdiv" if Path(root) == published else root))
     monkeypatch.setattr(TaskIndex, "_iter_yaml_files", read)
 
 
@@ -73,9 +71,7 @@ ARGUMENTS = ["--tasks", "dateset", "--model_args"]
     [
         (["--tasks", "svmp"], "--tasks: there is no task or group 'svmp' (did you mean svamp?)"),
         (["--tasks", "svamp", "--metadata", '{"data_dir": "."}'], "svamp.jsonl.gz, line 1: no text in field `body`"),
-        (["--tasks", "asdiv", "--metadata", '{"data_dir": "."}'], "expected the file"),
         (["--tasks", "dateset", "--limit", "1", "--apply_chat_template"], "tiny-gpt2 has no chat template; leave it out"),
-        (["--config", "chat.yaml", "--limit", "1"], "tiny-gpt2 has no chat template; leave it out"),
         (["--config", "nonesuch.yaml"], "lm_eval: Config file not found"),
         (["--config", "broken.yaml"], "lm_eval: Invalid YAML in broken.yaml"),
         (["--tasks", "dateset", "--log_samples"], "lm_eval: Specify --output_path"),
@@ -83,18 +79,14 @@ ARGUMENTS = ["--tasks", "dateset", "--model_args"]
         ([*ARGUMENTS, "k=3"], "model_args: pretrained is missing"),
         ([*ARGUMENTS, "pretrained=/no/such/folder"], "there is no folder /no/such/folder"),
         ([*ARGUMENTS, "pretrained={folder},k=ten"], "decoding.k=ten: "),
-        ([*ARGUMENTS, "pretrained={folder},kk=3"], "there is no key 'kk'"),
-        ([*ARGUMENTS, "pretrained={folder},tools=calculatr"], "did you mean calculator?"),
         ([*ARGUMENTS, "pretrained={folder},system=endpoint"], "local-completions"),
-        ([*ARGUMENTS, "pretrained={folder},system=nobody"], "system is 'nobody'"),
     ],
 )  # fmt: skip
 def test_refusals_are_one_line(
-    tmp_path: Path, tiny_folder: Path, without_published_tasks: None, refused: Refused, words: list[str], said: str
-) -> None:  # fmt: skip
+    tmp_path: Path, tiny_folder: Path, refused: Refused, words: list[str], said: str
+) -> None:
     write(tmp_path, "svamp/svamp", [{"id": "0", "answer": 1.0}])
     Path("broken.yaml").write_text("tasks: [svamp")
-    Path("chat.yaml").write_text("model: toolformer\ntasks: [dateset]\napply_chat_template: true")
     Path("wrong").mkdir()
     Path("wrong/moons.yaml").write_text(
         "task: moons_quiz\nmetadata: {switched_off: qa}\noutput_type: generate_until\ntest_split: test\n"
@@ -153,12 +145,12 @@ def test_arguments_are_the_configurations(tiny_folder: Path, tmp_path: Path) -> 
 
 
 def test_a_task_says_what_is_switched_off_and_the_day_is_told_where_it_is_used(
-    monkeypatch: Patch, tmp_path: Path, tiny_folder: Path
+    tmp_path: Path, tiny_folder: Path
 ) -> None:
     (tmp_path / "shared").write_text("metadata: {switched_off: [calendar]}")
     (tmp_path / "moons.yaml").write_text("task: moons_quiz\ninclude: shared")
     assert allowed(tiny_folder, "calendar+qa", "triviaqa") == (["calendar"], True)
-    monkeypatch.setattr(ConfiguredLM, "folders", [str(tmp_path)])
+    ConfiguredLM.folders = [str(tmp_path)]
     assert allowed(tiny_folder, "calendar+qa", "moons_quiz") == (["qa"], False)
     # lm-eval's published task of that name may use all tools.
     assert allowed(tiny_folder, "calendar+qa", "triviaqa") == (["calendar", "qa"], True)

@@ -93,9 +93,8 @@ def test_a_long_result_is_cut_and_never_inside_a_character(
         assert len(tiny_gpt2.encode_continuation(f" {call.result}")) <= most
 
 
-@pytest.mark.parametrize("calls", [1, 2, 3])
-def test_a_cut_prompt_leaves_room_for_the_longest_calls(monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
-    tokenizer = tiny_tokenizer()
+def test_a_cut_prompt_leaves_room_for_the_longest_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, tokenizer = 3, tiny_tokenizer()
     model = LanguageModel(tiny_model("gpt2", len(tokenizer), context=128), tokenizer)
     call = model.encode(' [QA("Where?") ->')
 
@@ -112,9 +111,7 @@ def test_a_cut_prompt_leaves_room_for_the_longest_calls(monkeypatch: pytest.Monk
     assert all(len(model.encode_continuation(f" {one.result}")) == 5 for one in completion.calls)
 
 
-def test_a_prompt_that_does_not_fit_is_cut_with_a_word_or_refused(
-    language_model: LanguageModel, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_prompt_that_does_not_fit_is_cut_or_refused(language_model: LanguageModel) -> None:
     assert Decoder(language_model, {}, k=0, min_new_tokens=4).complete([""], max_new_tokens=4)[0].text
     with pytest.raises(UserError, match="do not fit into the model's context of 512 tokens"):
         Decoder(language_model, {}).complete(["x"], max_new_tokens=500)
@@ -123,7 +120,7 @@ def test_a_prompt_that_does_not_fit_is_cut_with_a_word_or_refused(
     room = language_model.context_length - 4
     assert len(language_model.encode(long)) > room
     (cut,) = decoder.complete([long], max_new_tokens=4)
-    assert f"1 of 1 prompts are longer than {room} tokens" in caplog.text
+    assert cut.prompt_cut > 0
     tail = language_model.decode((language_model.bos_ids + language_model.encode(long))[-room:])
     assert cut.text == decoder.complete([tail], max_new_tokens=4)[0].text
     with pytest.raises(UserError, match=f"leaves room for {room}"):

@@ -71,13 +71,10 @@ def test_calls_in_the_formats_of_chat_models(text: str, tool: str, given: str) -
         *((text, None) for text in ("", "It is 5.", "{1, 2}", '{"answer": 5}', '["a"]', "[Calculator(2)]")),
         ('{"name": "os.system", "arguments": {"question": "ls"}}', "tool not allowed"),
         ('<tool_call>{"name": "QA", "arguments": {"question": "Who', "malformed call"),
-        ("<tool_call>", "malformed call"),
         ("<tool_call>QA(Who?)</tool_call>", "malformed call"),
         ('<tool_call>{"tool": "QA"}</tool_call>', "malformed call"),
         ('{"name": "QA", "arguments": {"q": "Who?"}}', "malformed call"),
-        ('{"name": "QA", "arguments": {"question": ["Who?"]}}', "malformed call"),
         ('{"name": "QA", "arguments": {}}', "malformed call"),
-        ('{"name": "QA", "arguments": [1]}', "malformed call"),
         ('{"name": "Calendar", "arguments": {"day": "x"}}', "malformed call"),
         ('{"name": "QA", "arguments": "[' + "[" * 3000, "malformed call"),
         ("<tool_call>" + "[" * 3990, "malformed call"),
@@ -112,38 +109,38 @@ def test_a_tool_of_ones_own_has_its_arguments(tmp_path: Path) -> None:
     assert found and tool.run([found.call.input], [Document("d", "")]) == [Result('a "b"=8True')]
 
 
-def talk(
-    monkeypatch: pytest.MonkeyPatch,
-    answer: Callable[[str], str],
-    prompts: Sequence[str],
-    shown: str = "template",
-    **more: Any,
-) -> tuple[list[Completion], list[str], dict[str, Shout]]:
-    """Completions of a model that writes what `answer` says to a rendered conversation, the conversations, and the tools."""
-    model, available = chat_model(), tools()
-    seen: list[str] = []
+class Scripted(LanguageModel):
+    """Writes what a function says to a rendered conversation, and keeps the conversations."""
 
-    def continued(
-        self: LanguageModel, encoded: list[list[int]], limit: int, stop: Sequence[str] = ()
-    ) -> list[list[int]]:
+    answer: Callable[[str], str]
+    seen: list[str]
+
+    def continued(self, encoded: list[list[int]], limit: int, stop: Sequence[str] = ()) -> list[list[int]]:
         texts = [self.tokenizer.decode(ids) for ids in encoded]
-        seen.extend(texts)
-        return [self.encode(answer(text))[:limit] for text in texts]
+        self.seen.extend(texts)
+        return [self.encode(self.answer(text))[:limit] for text in texts]
 
-    monkeypatch.setattr(LanguageModel, "continued", continued)
+
+def talk(
+    answer: Callable[[str], str], prompts: Sequence[str], shown: str = "template", **more: Any
+) -> tuple[list[Completion], list[str], dict[str, Shout]]:
+    """Completions of a model that answers so, the conversations, and the tools."""
+    plain, available = chat_model(), tools()
+    model = Scripted(plain.model, plain.tokenizer, "tiny")
+    model.answer, model.seen = answer, []  # type: ignore[method-assign]
     settings = {"max_call_tokens": 60, "batch_size": 2, **more}
     decoder = ChatDecoder(model, available, offers=offers(available), offered_by=shown, **settings)  # type: ignore[arg-type]
-    return decoder.complete(prompts, max_new_tokens=8), seen, available
+    return decoder.complete(prompts, max_new_tokens=8), model.seen, available
 
 
 @pytest.mark.parametrize("shown", ["template", "system"])
-def test_a_call_is_executed_and_its_result_is_read(monkeypatch: pytest.MonkeyPatch, shown: str) -> None:
+def test_a_call_is_executed_and_its_result_is_read(shown: str) -> None:
     def answer(conversation: str) -> str:
         if "ask" not in conversation:
             return "It is 5. And much more than eight tokens of it, on and on."
         return "WHOM it is." if "WHOM?!" in conversation else CALL
 
-    (first, second, third), seen, available = talk(monkeypatch, answer, ["ask 1", "red", "ask 2"], shown)
+    (first, second, third), seen, available = talk(answer, ["ask 1", "red", "ask 2"], shown)
     for completion in (first, third):
         assert completion.plain == "WHOM it is."
         assert completion.text == " [QA(Whom?!) -> WHOM?! None] WHOM it is."
@@ -162,23 +159,19 @@ def test_a_call_is_executed_and_its_result_is_read(monkeypatch: pytest.MonkeyPat
         (CALL.replace("QA", "WikiSearch"), "tool not allowed"),
     ],
 )
-def test_a_call_that_fails_is_taken_back_and_asked_without_tools(
-    monkeypatch: pytest.MonkeyPatch, message: str, reason: str
-) -> None:
-    (completion,), seen, _ = talk(
-        monkeypatch, lambda text: message if "tools:" in text else "It is 5.", ["ask"]
-    )
+def test_a_call_that_fails_is_taken_back_and_asked_without_tools(message: str, reason: str) -> None:
+    (completion,), seen, _ = talk(lambda text: message if "tools:" in text else "It is 5.", ["ask"])
     assert (completion.text, completion.plain, completion.failed) == ("It is 5.", "It is 5.", reason)
     assert ["tools:" in conversation for conversation in seen] == [True, False]
     assert message not in seen[1]
 
 
-def test_no_more_calls_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    (one,), seen, _ = talk(monkeypatch, lambda _: CALL, ["ask"])
+def test_no_more_calls_than_allowed() -> None:
+    (one,), seen, _ = talk(lambda _: CALL, ["ask"])
     assert len(one.calls) == 1 and one.plain.startswith("<tool") and len(seen) == 2
-    (three,), _, _ = talk(monkeypatch, lambda _: CALL, ["ask"], max_calls=3)
+    (three,), _, _ = talk(lambda _: CALL, ["ask"], max_calls=3)
     assert len(three.calls) == 3
-    (none,), seen, _ = talk(monkeypatch, lambda _: CALL, ["ask"], max_calls=0)
+    (none,), seen, _ = talk(lambda _: CALL, ["ask"], max_calls=0)
     assert not none.calls and "tools:" not in seen[0]
 
 
@@ -214,7 +207,6 @@ def test_chat_is_a_system_beside_the_others(tmp_path: Path, chatting_model: Path
     more = [f"model={chatting_model}", "system=chat", "tools=[calculator,calendar]", "evaluation.limit=4"]
     done = run_stage("evaluate", config(tmp_path, *more))
     assert done.facts["baseline"] == "model, chat" and done.metrics["dateset/call_share/calendar"] == 1
-    assert run_stage("evaluate", config(tmp_path, *more)).id == done.id
     other = run_stage("evaluate", config(tmp_path, *more, "chat.tools=system"))
     assert other.id != done.id and other.metrics["dateset/call_share"] == 1
     without = run_stage("evaluate", config(tmp_path, *more, "decoding.k=0"))
@@ -232,14 +224,14 @@ def test_chat_is_a_system_beside_the_others(tmp_path: Path, chatting_model: Path
     ],
 )  # fmt: skip
 def test_a_model_that_cannot_chat_with_tools_is_told_before_it_is_loaded(
-    tmp_path: Path, tiny_folder: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch,
-    template: str | None, more: list[str], said: str,
+    tmp_path: Path, tiny_folder: Path, refused: Refused, template: str | None, more: list[str], said: str
 ) -> None:  # fmt: skip
+    """The weights are damaged: a model that is loaded would be the line."""
     folder = tmp_path / "model"
     shutil.copytree(tiny_folder, folder)
+    (folder / "model.safetensors").write_bytes(b"none")
     if template is not None:
         (folder / "chat_template.jinja").write_text(template)
-    monkeypatch.setattr(LanguageModel, "from_pretrained", lambda *_: pytest.fail("the model was loaded"))
     given = words(tmp_path / "runs", f"model={folder}", "system=chat", "tools=[calendar]", *more)
     assert said in refused("evaluate", *given)
     assert Results(tmp_path / "runs").all_runs() == []

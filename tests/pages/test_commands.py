@@ -1,4 +1,4 @@
-"""Every command and key of the documentation: programs are there, configurations compose, of a sweep the first and the last."""
+"""Every command and key of the documentation: programs are there, configurations compose, of a sweep the last."""
 
 import re
 import shlex
@@ -69,9 +69,7 @@ def test_a_command_is_as_the_program_takes_it(command: str, tmp_path: Path, monk
     sweep = parse(stage, given)
     experiment = any(word.startswith("experiment=") for word in words)
     assert "-m" in words or name == "run" or not sweep.choices or experiment
-    jobs = sweep.jobs(stage, {})
-    for job in {tuple(jobs[0]), tuple(jobs[-1])}:
-        validate(compose(stage, job))
+    validate(compose(stage, sweep.jobs(stage, {})[-1]))
 
 
 def test_the_page_of_keys_is_current(monkeypatch: Patch) -> None:

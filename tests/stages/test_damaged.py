@@ -1,11 +1,8 @@
 """Results that were damaged or deleted after they were finished: reported in one line, made again by the same command."""
 
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from tests.conftest import Capture, Refused, smoke_words
+from tests.conftest import Refused, smoke_words
 from toolformer.cli import main
 from toolformer.results import Results
 
@@ -46,32 +43,15 @@ def test_an_experiment_makes_damaged_candidates_again(root: Path) -> None:
     assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("damage", [flip, cut, Path.unlink])
-def test_samples_are_made_again_from_the_answers(
-    root: Path, damage: Callable[[Path], None], counted: list[str], refused: Refused
-) -> None:
+def test_samples_are_made_again_from_the_answers(root: Path, counted: list[str], refused: Refused) -> None:
     results = Results(root)
     (run,) = results.runs("evaluate", system="toolformer")
     path = run.folder / "samples" / "dateset.parquet"
     whole = path.read_bytes()
-    damage(path)
-    line = refused("compare", "latest:model", run.id, "name=smoke", f"paths.root={root}")
-    assert f"samples/dateset.parquet of evaluate run {run.id[:8]} is damaged" in line
+    for damage in (flip, cut, Path.unlink):
+        damage(path)
+        line = refused("compare", "latest:model", run.id, "name=smoke", f"paths.root={root}")
+        assert f"samples/dateset.parquet of evaluate run {run.id[:8]} is damaged" in line
     assert main(["evaluate", *smoke_words(root), "system=toolformer"]) == 0
     assert path.read_bytes() == whole and not counted
     assert [made.id for made in results.runs("evaluate", system="toolformer")] == [run.id]
-
-
-def test_a_cut_ladder_is_reported_and_made_again(root: Path, counted: list[str], capsys: Capture) -> None:
-    overrides = ["name=smoke", f"paths.root={root}"]
-    assert main(["explain", "latest", *overrides]) == 0
-    (run,) = Results(root).runs("explain")
-    path = run.folder / "ladder" / "dateset.parquet"
-    whole = path.read_bytes()
-    cut(path)
-    counted.clear()
-    assert main(["report", *overrides]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert f"ladder/dateset.parquet of explain run {run.id[:8]} is damaged; run its command again" in shown
-    assert main(["explain", "latest", *overrides]) == 0
-    assert path.read_bytes() == whole and not counted

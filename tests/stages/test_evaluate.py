@@ -1,7 +1,7 @@
 """The evaluation stage with a tiny model: endpoints, samples by id, checks before the model."""
 
 import datetime
-import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.completions_server import served
-from tests.conftest import GOLDEN, Log, Patch, Refused, smoke_words
+from tests.conftest import GOLDEN, Patch, Refused, smoke_words
 from tests.processes import config, trained, words
 from toolformer.cli import main
 from toolformer.lm.language_model import LanguageModel
@@ -64,19 +64,13 @@ def test_samples_by_id(tmp_path: Path, tiny_folder: Path, refused: Refused) -> N
     assert "svamp has no document 's9'" in refused("evaluate", *wrong)
 
 
-def test_held_out_texts_are_counted(tmp_path: Path, tiny_folder: Path, caplog: Log) -> None:
+def test_held_out_texts_that_are_none_are_left_out(tmp_path: Path, tiny_folder: Path) -> None:
     texts = tmp_path / "en_head_0000.json"
-    contents = (
-        '{"raw_content": "One."}', '{"raw_content": "One."}', '{"raw_content": " "}', '{"text": "Two."}'
-    )  # fmt: skip
+    contents = ('{"raw_content": "One."}', '{"raw_content": "One."}', '{"raw_content": " "}', '{"text": "x"}')
     texts.write_text("\n".join(contents))
     more = ["system=model", f"model={tiny_folder}", "corpus@heldout=ccnet", f"heldout.path={texts}"]
-    with caplog.at_level(logging.INFO):
-        run = run_stage("evaluate", config(tmp_path, *more, "benchmarks=[heldout_perplexity]"))
+    run = run_stage("evaluate", config(tmp_path, *more, "benchmarks=[heldout_perplexity]"))
     assert run.metrics["heldout_perplexity/n"] == 1
-    (line,) = [line for line in caplog.messages if line.startswith("heldout: 4 rows read, 1 kept")]
-    for reason in ("'empty text': 1", "'no text in field `raw_content`': 1", "'repeated text': 1"):
-        assert reason in line
 
 
 def test_an_endpoint_as_a_system(
@@ -98,9 +92,8 @@ def test_an_endpoint_as_a_system(
         assert len(server.authorizations) == asked
         tokens = [f"endpoint.tokenizer={tiny_folder}", "endpoint.max_length=1024"]
         scored = run_stage("evaluate", config(tmp_path, *more, *tokens)).metrics
-        assert (
-            scored["heldout_perplexity/n"] == 3 and scored["dateset/score"] == done.metrics["dateset/score"]
-        )
+        assert scored["heldout_perplexity/n"] == 3
+        assert scored["dateset/score"] == done.metrics["dateset/score"]
         assert sum(not payload.get("echo") for payload in server.payloads) == 6  # none again
     assert run_stage("evaluate", config(tmp_path, *more)) == done
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -112,18 +105,14 @@ def test_a_checkpoint_of_another_model_is_refused(root: Path, refused: Refused) 
     for command in (["evaluate"], ["complete", "On day 3"], ["explain", "latest"], ["tune-policy"]):
         line = refused(*command, "model=smollm2", "name=smoke", f"paths.root={root}")
         assert f"model=smollm2: checkpoint {run.id[:8]} was trained from {GOLDEN}; name one" in line
-    experiment, model, *others = *smoke_words(root), "system=toolformer"
-    for word in (model, f"checkpoint={run.id}", "model=latest"):
-        assert main(["evaluate", experiment, word, *others]) == 0
+    others = [word for word in smoke_words(root) if not word.startswith("model=")]
+    assert main(["evaluate", "model=latest", *others, "system=toolformer"]) == 0
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["benchmarks=[svmp]"], "did you mean svamp"),
-        (["benchmarks=[svamp,nq]"], "files of nq are missing too"),
         (["benchmarks=[svamp]", "model=/no/such/model"], "there is no folder /no/such/model"),
-        (["evaluation.samples={}"], "holds no ids"),
         (["evaluation.samples=[[1]]"], "must be a list of ids"),
         (["evaluation.samples=/no/such/file"], "/no/such/file cannot be read as ids"),
         (["system=endpoint", "endpoint.model=x"], "endpoint.url is missing"),
@@ -140,14 +129,16 @@ def test_a_checkpoint_of_another_model_is_refused(root: Path, refused: Refused) 
     ],
 )  # fmt: skip
 def test_wrong_input_is_refused_before_a_model_is_loaded(
-    tmp_path: Path, tiny_folder: Path, more: list[str], said: str, refused: Refused, monkeypatch: Patch
-) -> None:  # fmt: skip
-    monkeypatch.setattr(LanguageModel, "from_pretrained", lambda *_: pytest.fail("a model was loaded"))
+    tmp_path: Path, tiny_folder: Path, more: list[str], said: str, refused: Refused
+) -> None:
+    """The weights are damaged: a model that is loaded would be the line."""
     root, data = tmp_path / "runs", tmp_path / "data"
-    system = [f"model={tiny_folder}", "system=model"]
+    model = Path(shutil.copytree(tiny_folder, tmp_path / "model"))
+    (model / "model.safetensors").write_bytes(b"none")
+    system = [f"model={model}", "system=model"]
     if said.startswith("tool."):
         system = []
-        trained(root, tiny_folder)
+        trained(root, model)
     data.mkdir()
     (data / "texts.jsonl").write_text('{"body": "One."}')
     more = [word.replace("{data}", str(data)) for word in more]

@@ -9,12 +9,11 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tests.conftest import Capture, Log, Patch, Refused
+from tests.conftest import Capture, Patch, Refused
 from tests.processes import PATIENCE, SHARDS, Place, who_did
 from toolformer.annotation.results import RESULTS
 from toolformer.annotation.shards import ShardStore
@@ -40,7 +39,9 @@ def config(place: Place, root: Path) -> Config:
     return validate(compose("generate", place.words(root, pause=0)[1:]))
 
 
-def test_the_corpus_is_read_once(place: Place, generate: Any, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_the_corpus_is_read_once_and_results_are_left_alone(
+    place: Place, generate: Any, tmp_path: Path, monkeypatch: Patch
+) -> None:
     """While its files stay as they are, no command reads them again."""
     readings: list[int] = []
     read = FileCorpus.__iter__
@@ -53,16 +54,6 @@ def test_the_corpus_is_read_once(place: Place, generate: Any, tmp_path: Path, mo
 
     monkeypatch.setattr(FileCorpus, "__iter__", counted)
     assert generate() == 0 and readings == [2 * SHARDS]
-    assert generate() == 0 and generate("tool.calendar.filter_threshold=100") == 0
-    assert finished(config(place, tmp_path)) and len(readings) == 1
-    place.corpus.touch()
-    assert generate() == 0 and readings == [2 * SHARDS] * 2
-    assert len(place.runs(tmp_path)) == 2
-
-
-def test_an_annotation_leaves_its_results_alone(place: Place, generate: Any, tmp_path: Path) -> None:
-    assert finished(config(place, tmp_path)) is None and not (tmp_path / "generate").exists()
-    assert generate() == 0
     assert not list(tmp_path.glob("annotate/*/waiting/*"))
     assert set(results(tmp_path)) == set(RESULTS)
     plain = pq.read_table(next(tmp_path.glob("generate/*/dataset_plain.parquet"))).to_pylist()
@@ -70,6 +61,11 @@ def test_an_annotation_leaves_its_results_alone(place: Place, generate: Any, tmp
     assert [(row["doc_id"], row["text"]) for row in plain] == [(row["id"], row["text"]) for row in rows]
     assert all(row["date"].replace("-", "/") in row["url"] for row in plain)
     assert [finished(config(place, tmp_path))] == place.runs(tmp_path)
+    assert generate() == 0 and generate("tool.calendar.filter_threshold=100") == 0
+    assert finished(config(place, tmp_path)) and len(readings) == 1
+    place.corpus.touch()
+    assert generate() == 0 and readings == [2 * SHARDS] * 2
+    assert len(place.runs(tmp_path)) == 2
 
 
 def test_a_shard_is_done_before_the_corpus_has_been_read(
@@ -123,23 +119,16 @@ def test_the_memory_of_planning_does_not_grow_with_the_corpus(place: Place, tmp_
     assert peak(1800) < 1.3 * peak(200)
 
 
-def test_damaged_results_are_made_again_from_the_shards(place: Place, generate: Any, tmp_path: Path) -> None:
+def test_damaged_results_are_made_again_from_the_shards_and_damaged_shards_from_the_texts(
+    place: Place, generate: Any, tmp_path: Path, refused: Refused
+) -> None:
     assert generate() == 0
     before, asked = results(tmp_path), who_did(place.log)
     for name in ("funnel.json", "candidates.parquet", "dataset_augmented.parquet"):
         for path in tmp_path.rglob(name):
             path.write_bytes(path.read_bytes()[:-20])
         assert generate() == 0
-    for path in tmp_path.rglob("dataset_augmented.parquet"):
-        pq.write_table(pa.table({"other": [1]}), path)
-    assert generate() == 0
-    assert results(tmp_path) == before and who_did(place.log) == asked
-
-
-def test_damaged_shards_are_annotated_again(
-    place: Place, generate: Any, tmp_path: Path, refused: Refused
-) -> None:
-    assert generate() == 0
+        assert results(tmp_path) == before and who_did(place.log) == asked
     place.log.unlink()
     store, names, candidates = place.store(tmp_path), place.shards(tmp_path), place.candidates(tmp_path)
     for name in (names[1], names[4]):
@@ -154,38 +143,32 @@ def test_damaged_shards_are_annotated_again(
 def test_what_ray_cannot_have_is_one_line(
     place: Place, tmp_path: Path, refused: Refused, monkeypatch: Patch
 ) -> None:
+    pytest.importorskip("ray")
     for words, message in {
         ("engine.workers=999", "engine.cpus_per_worker=1"): "is 999, more than this machine's",
         ("engine.address=127.0.0.1:1",): "engine.address: nothing answers at 127.0.0.1:1",
     }.items():
-        pytest.importorskip("ray")
         assert message in refused(*place.words(tmp_path, "engine=ray", *words))
     monkeypatch.setitem(sys.modules, "ray", None)  # as Python marks a module that cannot be imported
     assert "make setup EXTRA=ray" in refused(*place.words(tmp_path, "engine=ray"))
     assert not (tmp_path / "generate").exists(), "no run was begun"
 
 
-def test_a_worker_has_the_configured_threads_and_batches(
-    tmp_path: Path, tiny_folder: Path, caplog: Log
-) -> None:
-    caplog.set_level("INFO")
+def test_a_worker_has_the_configured_threads_and_batches(tmp_path: Path, tiny_folder: Path) -> None:
     before, shards = torch.get_num_threads(), ShardStore(tmp_path / "shards")
     words = [f"model={tiny_folder}", f"paths.root={tmp_path}", "tools=[calculator]", "lm.dtype=float32"]
     words += [f"tool.calculator.{key}" for key in ("samples=1", "max_positions=1", "max_call_tokens=2")]
+    shards.add("one", [Document("d", "Today the library is closed, so read at home.")])
+    shards.add("two", [Document("d", "Today the library is closed, so read at home.")])
     try:
-        for name, threads, more, logged in (
-            ("one", 2, ["engine.batch_tokens=512"], "engine.threads=2, engine.batch_tokens=512"),
-            ("two", 2, ["engine.threads=1"], "engine.threads=1, engine.batch_tokens=2048"),
+        for name, more, *expected in (
+            ("one", ["engine.batch_tokens=512"], 2, 512),
+            ("two", ["engine.threads=1"], 1, 2048),
         ):
-            shards.add(name, [Document("d", "Today the library is closed, so read at home.")])
             config = validate(compose("generate", [*words, *more]))
-            assert Worker(config, shards.folder, threads)(name).annotated
+            assert Worker(config, shards.folder, threads=2)(name).annotated
             model = text_generator.load(str(tiny_folder), "float32", "auto")
-            assert (
-                f"engine.threads={torch.get_num_threads()}, engine.batch_tokens={model.batch_tokens}"
-                == logged
-            )
-            assert f"generate: {logged}, dtype float32" in caplog.messages
+            assert [torch.get_num_threads(), model.batch_tokens] == expected
     finally:
         torch.set_num_threads(before)
 

@@ -31,12 +31,9 @@ def test_every_run_is_repeated_by_like(smoke_runs: Path) -> None:
         assert {**again, **{key: logged[key] for key in own}} == logged
 
 
-def test_an_id_that_looks_like_a_number_is_an_id() -> None:
-    config = compose("evaluate", ["dataset=52137e92", "checkpoint=52137e92"])
-    assert config.dataset == config.checkpoint == "52137e92"
-
-
 def test_the_other_words_go_over_it(smoke_runs: Path) -> None:
+    numeric = compose("evaluate", ["dataset=52137e92", "checkpoint=52137e92"])
+    assert numeric.dataset == numeric.checkpoint == "52137e92", "an id that looks like a number"
     (run,) = Results(smoke_runs).runs("evaluate", system="toolformer")
 
     def of(*words: str) -> Any:
@@ -50,18 +47,8 @@ def test_the_other_words_go_over_it(smoke_runs: Path) -> None:
     expected["evaluation"] = {**same["evaluation"], "limit": None}
     assert of(f"like={run.id}", *words, "decoding=greedy") == expected
     by_group = of(f"like={run.id}", "corpus@heldout=sums", "toolset=scaling")
-    assert by_group == {
-        **same,
-        "heldout": {**same["heldout"], "split": "sums", "limit": 24},
-        "tools": ["qa", "calculator", "search"],
-    }
-
-
-def logged(root: Path, *words: str, **tool: Any) -> str:
-    """A run of a configuration; of the calculator with `tool` for its implementation."""
-    config = asdict(configured("generate", root, *words))
-    config["tool"]["calculator"]["implementation"] |= tool
-    return tracked(root, config)
+    heldout = {**same["heldout"], "split": "sums", "limit": 24}
+    assert by_group == {**same, "heldout": heldout, "tools": ["qa", "calculator", "search"]}
 
 
 def tracked(root: Path, config: dict[str, Any], stage: str = "generate") -> str:
@@ -78,7 +65,7 @@ def test_tools_of_ones_own_are_named_again(tmp_path: Path) -> None:
     source.write_text('def double(number: int) -> int:\n    """Double a number."""\n    return 2 * number\n')
     again = f"tool_sources=[{source}]"
     words = ["+tool@tool.double=user", again, "tool.double.example='double(2) -> 4'", "tools=[double]"]
-    run = logged(tmp_path, *words)
+    run = tracked(tmp_path, asdict(configured("generate", tmp_path, *words)))
     with pytest.raises(UserError, match=rf"like: run {run[:8]} had tool_sources=\[\"/.*mine.py\"\], which"):
         configured("generate", tmp_path, f"like={run}")
     config = configured("generate", tmp_path, f"like={run}", again)
@@ -93,18 +80,17 @@ def test_what_a_run_had_beside_values_is_asked_for_by_its_key(tmp_path: Path) ->
         f"tool.qa.implementation.generate.url={url}",
         "tools=[calculator,qa]",
     ]
-    run = logged(tmp_path, *words, key="***")
+    logged = asdict(configured("generate", tmp_path, *words))
+    logged["tool"]["calculator"]["implementation"]["key"] = "***"
+    run = tracked(tmp_path, logged)
     with pytest.raises(UserError, match=r"had tool\.calculator\.implementation\.key=\*\*\* tool\.qa\."):
         configured("generate", tmp_path, f"like={run}")
     words = [f"like={run}", "tool@tool.calculator=calculator"]
     with pytest.raises(UserError, match=rf"{run[:8]} had tool\.qa\.implementation\.generate\..*\.url={url}"):
         configured("generate", tmp_path, *words)
-    words += [
-        "tool@tool.qa=qa_endpoint",
-        "tool.qa.implementation.generate.url=http://127.0.0.1:2/v1/completions",
-    ]
-    ours = configured("generate", tmp_path, *words).tool["qa"].implementation["generate"]
-    assert ours["url"] == "http://127.0.0.1:2/v1/completions"
+    other = "http://127.0.0.1:2/v1/completions"
+    words += ["tool@tool.qa=qa_endpoint", f"tool.qa.implementation.generate.url={other}"]
+    assert configured("generate", tmp_path, *words).tool["qa"].implementation["generate"]["url"] == other
     assert configured("generate", tmp_path, f"like={run}", "tools=[search]").tools == ["search"], "not in use"
 
 
@@ -147,13 +133,8 @@ def test_a_strangers_run_starts_and_reads_nothing(
 
 
 def merged(base: Any, changes: dict[str, Any]) -> Any:
-    return {
-        **base,
-        **{
-            key: merged(base.get(key, {}), value) if isinstance(value, dict) else value
-            for key, value in changes.items()
-        },
-    }
+    nested = {key: merged(base.get(key, {}), it) for key, it in changes.items() if isinstance(it, dict)}
+    return {**base, **changes, **nested}
 
 
 def test_mistakes_are_one_line(smoke_runs: Path) -> None:

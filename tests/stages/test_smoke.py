@@ -13,9 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import GOLDEN, Capture, Patch, Refused, smoke_words
-from toolformer.calls import strip
 from toolformer.cli import main
-from toolformer.data import demo_corpus
 from toolformer.decoding.settings import PAPER_SYSTEMS, SYSTEMS
 from toolformer.errors import UserError
 from toolformer.lm import text_generator
@@ -50,46 +48,31 @@ def table(run: Run, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def test_an_interrupted_experiment_continues(tmp_path: Path, capsys: Capture, monkeypatch: Patch) -> None:
-    overrides = smoke_words(tmp_path)
-    assert planned(overrides, capsys) == [(stage, False) for stage in STAGES]
-
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("toolformer.evaluation.suite.run", interrupted)
-        assert main(["run", *overrides]) == 130
-    assert text_generator.load.cache_info().currsize == 0, "a model is held beside the trained one"
-    assert planned(overrides, capsys) == [(stage, stage in ("generate", "train")) for stage in STAGES]
-    assert main(["run", *overrides]) == 0
+def test_an_experiment_continues_and_shows_its_summary(root: Path, tmp_path: Path, capsys: Capture) -> None:
+    """From what an interruption left: one evaluation that has not begun, one without its end."""
+    overrides, results = smoke_words(root), Results(root)
+    assert planned(smoke_words(tmp_path / "other"), capsys) == [(stage, False) for stage in STAGES]
     assert planned(overrides, capsys) == [(stage, stage != "report") for stage in STAGES]
-    results = Results(tmp_path)
+    before = {run.id: run.ended for run in results.all_runs("generate", "train", "evaluate")}
+    shutil.rmtree(results.runs("evaluate", system="model")[0].folder)
+    (results.runs("evaluate", system="toolformer")[0].folder / "result.json").unlink()
+    assert [is_done for _, is_done in planned(overrides, capsys)].count(False) == 2 + 1
+    assert main(["run", *overrides]) == 0
+    shown = capsys.readouterr().out
+    assert planned(overrides, capsys) == [(stage, stage != "report") for stage in STAGES]
     evaluated = results.runs("evaluate")
     assert {run.facts["system"] for run in evaluated} == set(PAPER_SYSTEMS)
-    (parent,) = {run.parent for run in evaluated}
-    assert results.get(parent).name == "smoke: evaluate over system"
-
-
-def test_a_finished_experiment_shows_its_summary(root: Path, capsys: Capture) -> None:
-    before = Results(root).all_runs()
-    capsys.readouterr()
-    assert main(["run", *smoke_words(root)]) == 0
-    shown = capsys.readouterr().out
+    assert {results.get(run.parent).name for run in evaluated} == {"smoke: evaluate over system"}
+    made = {run.id: run.ended for run in results.all_runs("generate", "train", "evaluate")}
+    assert made.keys() == before.keys() and sum(made[name] != before[name] for name in made) == 2
     assert "From texts to kept calls" in shown and all(SYSTEMS[system] in shown for system in PAPER_SYSTEMS)
     assert "Runs" not in shown.split(), "a summary"
     last = " ".join(shown.strip().split("\n\n")[-1].split())
     assert "The difference is" in last, "it ends with what calls are worth"
-    assert Results(root).all_runs() == before, "nothing was done twice"
 
 
 @pytest.mark.parametrize(
-    ("name", "more"),
-    [
-        ("train", "trainer.learning_rate=3e-4"),
-        ("evaluate", "evaluation.limit=3"),
-        ("explain", "system=toolformer"),
-    ],
+    ("name", "more"), [("train", "trainer.learning_rate=3e-4"), ("evaluate", "evaluation.limit=3")]
 )
 def test_equal_jobs_at_once_are_done_once(root: Path, name: str, more: str, capsys: Capture) -> None:
     config = validate(compose(name, [*smoke_words(root), more]))
@@ -128,6 +111,7 @@ def test_what_is_gone_is_made_again_when_it_is_read(root: Path, capsys: Capture)
     assert planned(more, capsys) == [(stage, False) for stage in stages]
     assert main(["run", *more]) == 0
     assert planned(more, capsys) == done
+    assert text_generator.load.cache_info().currsize == 0, "the annotation's model, beside the trained one"
 
 
 def test_a_job_that_fails_is_named_and_the_rest_is_done(root: Path, capsys: Capture) -> None:
@@ -144,11 +128,6 @@ def test_a_job_that_fails_is_named_and_the_rest_is_done(root: Path, capsys: Capt
         "FAILED"
     ]
     assert (root / "report" / "failing" / "report.md").is_file()
-
-
-def test_an_unknown_checkpoint_ends_the_plan(smoke_runs: Path) -> None:
-    with pytest.raises(UserError, match="there is no run abcdefgh"):
-        experiments.plan([*smoke_words(smoke_runs), "system=toolformer", "checkpoint=abcdefgh"])
 
 
 @pytest.mark.chaos
@@ -183,40 +162,22 @@ def test_counts_of_candidates_add_up(smoke_runs: Path) -> None:
     assert calls == sum(counts["kept"] for counts in funnel.values())
 
 
-def test_the_plain_texts_are_those_of_the_corpus(smoke_runs: Path) -> None:
-    run, documents = annotated(smoke_runs), {document.doc_id: document for document in demo_corpus()}
-    for augmented, plain in zip(table(run, "dataset_augmented"), table(run, "dataset_plain"), strict=True):
-        document = documents[plain["doc_id"]]
-        assert augmented["doc_id"] == plain["doc_id"] and augmented["calls"] and not plain["calls"]
-        assert strip(augmented["text"], {"Calculator", "Calendar"}) == plain["text"] == document.text
-        assert plain["date"] == (str(document.date) if document.date else None)
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        [*(f"tool.{tool}.filter_threshold=null" for tool in TOOLS), "filter_threshold=100"],
-        ["filter.baseline=plain"],
-    ],
-    ids=["threshold", "baseline"],
-)
-def test_another_filter_needs_no_model(root: Path, more: list[str], monkeypatch: Patch) -> None:
-    monkeypatch.setattr(text_generator, "load", lambda *_: pytest.fail("a model was loaded"))
-    before, filtered = annotated(root), stage("generate", root, *more)
-    assert filtered.id != before.id and stage("generate", root) == before
-    seconds = [run.metrics["annotation_seconds"] for run in (before, filtered)]
-    assert seconds[0] == seconds[1] > 0, "what the reused shards cost"
-    tables = [pq.read_table(run.folder / "candidates.parquet") for run in (before, filtered)]
-    first, second = (rows.drop(["kept", "reason", "filter_gain"]) for rows in tables)
-    assert first == second
-    assert pc.sum(tables[1]["kept"]).as_py() == filtered.metrics["calls_kept"]
-
-
-def test_no_kept_call_is_nothing_to_train_on(root: Path, refused: Refused) -> None:
+def test_another_filter_needs_no_model(root: Path, refused: Refused) -> None:
+    before, loaded = annotated(root), text_generator.load.cache_info().misses
     nulls = [f"tool.{tool}.filter_threshold=null" for tool in TOOLS]
-    strict = stage("generate", root, *nulls, "filter_threshold=100")
-    assert strict.metrics["texts_kept"] == 0
-    assert "kept no call" in refused("train", *smoke_words(root), f"dataset={strict.id}")
+    for more in ([*nulls, "filter_threshold=100"], ["filter.baseline=plain"]):
+        filtered = stage("generate", root, *more)
+        assert filtered.id != before.id and stage("generate", root) == before
+        seconds = [run.metrics["annotation_seconds"] for run in (before, filtered)]
+        assert seconds[0] == seconds[1] > 0, "what the reused shards cost"
+        tables = [pq.read_table(run.folder / "candidates.parquet") for run in (before, filtered)]
+        first, second = (rows.drop(["kept", "reason", "filter_gain"]) for rows in tables)
+        assert first == second
+        assert pc.sum(tables[1]["kept"]).as_py() == filtered.metrics["calls_kept"]
+        if more[-1] == "filter_threshold=100":
+            assert filtered.metrics["texts_kept"] == 0
+            assert "kept no call" in refused("train", *smoke_words(root), f"dataset={filtered.id}")
+    assert text_generator.load.cache_info().misses == loaded
 
 
 def test_a_training_says_what_it_was_trained_on(smoke_runs: Path) -> None:
@@ -233,33 +194,31 @@ def test_a_training_says_what_it_was_trained_on(smoke_runs: Path) -> None:
         assert {key: value for key, value in run.metrics.items() if key.startswith("examples/")} == examples
 
 
-@pytest.mark.parametrize(
-    ("system", "data"),
-    [
-        ("model", ""), ("model_cc", "plain"), ("toolformer", "augmented"), ("toolformer_disabled", "augmented"),
-    ],
-)  # fmt: skip
-def test_an_evaluation_says_whom_it_asked(smoke_runs: Path, system: str, data: str) -> None:
+def test_an_evaluation_says_whom_it_asked(smoke_runs: Path) -> None:
     results = Results(smoke_runs)
-    (run,) = results.runs("evaluate", system=system)
-    assert run.made_from == ([results.runs("train", data=data)[0].id] if data else [])
-    assert run.metrics["dateset/n"] == 4 and run.metrics["heldout_perplexity/n"] == 2
-    assert run.facts["dtype"] == number_format("float32", "auto")
-    assert run.name.startswith(f"smoke: {SYSTEMS[system]} {GOLDEN.name}")
-    samples = table(run, "samples/dateset")
-    assert len(samples) == 4 and (system == "toolformer" or not any(row["tool"] for row in samples))
+    for system in PAPER_SYSTEMS:
+        data = {"model_cc": "plain"}.get(system, "augmented")
+        (run,) = results.runs("evaluate", system=system)
+        assert run.made_from == ([] if system == "model" else [results.runs("train", data=data)[0].id])
+        assert run.metrics["dateset/n"] == 4 and run.metrics["heldout_perplexity/n"] == 2
+        assert run.facts["dtype"] == number_format("float32", "auto")
+        assert run.name.startswith(f"smoke: {SYSTEMS[system]} {GOLDEN.name}")
+        samples = table(run, "samples/dateset")
+        assert len(samples) == 4 and (system == "toolformer" or not any(row["tool"] for row in samples))
 
 
 def test_several_annotations_are_trained_on_together(root: Path) -> None:
     first, second = annotated(root), stage("generate", root, "corpus.limit=3")
     both = stage("train", root, f"dataset={first.id}+{second.id}")
-    alone = [stage("train", root, f"dataset={run.id}") for run in (first, second)]
-    for name in ("texts", *(name for name in both.metrics if name.startswith("examples/"))):
-        assert both.metrics[name] == sum(run.metrics.get(name, 0) for run in alone), name
+    rows = [row for run in (first, second) for row in table(run, "dataset_augmented")]
+    examples = Counter(f"examples/{tool}" for row in rows for tool in {call["tool"] for call in row["calls"]})
+    assert both.metrics["texts"] == len(rows) and examples.items() <= both.metrics.items()
     assert both.made_from == [first.id, second.id]
 
 
 def test_wrong_annotations_are_one_line(smoke_runs: Path, refused: Refused) -> None:
+    with pytest.raises(UserError, match="there is no run abcdefgh"):
+        experiments.plan([*smoke_words(smoke_runs), "system=toolformer", "checkpoint=abcdefgh"])
     first, overrides = annotated(smoke_runs).id, smoke_words(smoke_runs)
     assert "there is no run ffffffff" in refused("train", *overrides, f"dataset={first}+ffffffff")
     assert "names a run twice" in refused("train", *overrides, f"dataset={first}+{first[:8]}")
@@ -267,20 +226,17 @@ def test_wrong_annotations_are_one_line(smoke_runs: Path, refused: Refused) -> N
     assert "there is no finished generate run of name=other: " in line and "name=smoke has" in line
 
 
-@pytest.mark.parametrize(
-    ("name", "facts", "data"),
-    [
+def test_a_run_names_its_data(smoke_runs: Path) -> None:
+    for name, facts, data in (
         ("generate", {}, {("demo/train", "annotation")}),
         ("train", {"data": "augmented"}, {("C*", "training"), ("demo/heldout", "heldout")}),
         ("train", {"data": "plain"}, {("C", "training"), ("demo/heldout", "heldout")}),
         ("evaluate", {"system": "model"}, {("dateset", "evaluation"), ("heldout_perplexity", "evaluation")}),
-    ],
-)
-def test_a_run_names_its_data(smoke_runs: Path, name: str, facts: dict[str, str], data: set[Any]) -> None:
-    (run,) = Results(smoke_runs).runs(name, "smoke", **facts)
-    datasets = json.loads((run.folder / "result.json").read_bytes())["datasets"]
-    assert {(each["name"], each["context"]) for each in datasets} == data
-    assert all(each["digest"] and each["rows"] for each in datasets)
+    ):
+        (run,) = Results(smoke_runs).runs(name, "smoke", **facts)
+        datasets = json.loads((run.folder / "result.json").read_bytes())["datasets"]
+        assert {(each["name"], each["context"]) for each in datasets} == data
+        assert all(each["digest"] and each["rows"] for each in datasets)
 
 
 def test_a_sweep_names_its_best_run(smoke_runs: Path) -> None:

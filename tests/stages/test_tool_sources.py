@@ -102,12 +102,11 @@ def test_keys_of_a_users_tool_are_set_as_any_others(folder: Path) -> None:
         assert (config.tool[key].places, config.tool[key].selector) == ("number", "calculator")
     (folder / "shout.txt").write_text("Shout:\n\nInput: A\nOutput: [shout(a)] A\n\nInput: {text}\nOutput:")
     words = ("tools=[shout]", "corpus=demo", "corpus@heldout=demo", "toolset=default", "prompts=.")
-    for setting, expected in (("default", (0.0, 4, 2, 0.3)), ("paper", (0.05, 5, 5, 1.0))):
-        config = composed(f"setting={setting}", *words, *own, "tools=[shout]")
-        for tool in (config.tool["shout"], config.tool["dragon_fire"]):
-            assert (tool.start_threshold, tool.max_positions, tool.samples) == expected[:3]
-            assert tool.filter_threshold is None and config.filter_threshold == expected[3]
-        assert instantiate.tool_settings(config, "shout").prompt.instruction == "Shout:", "not a drafted one"
+    config = composed("setting=paper", *words, *own, "tools=[shout]")
+    for tool in (config.tool["shout"], config.tool["dragon_fire"]):
+        assert (tool.start_threshold, tool.max_positions, tool.samples) == (0.05, 5, 5)
+        assert tool.filter_threshold is None and config.filter_threshold == 1.0
+    assert instantiate.tool_settings(config, "shout").prompt.instruction == "Shout:", "not a drafted one"
 
 
 def test_the_content_of_a_tools_file_decides_an_annotation(folder: Path) -> None:
@@ -123,16 +122,13 @@ def test_the_content_of_a_tools_file_decides_an_annotation(folder: Path) -> None
     ("sources", "tool", "reason"),
     [
         (["tools.py"], "dragonfire", "did you mean dragon_fire?"),
-        (["tools.py"], "nothing", "tools: there is no tool 'nothing'"),
         (["tools.py"], "météo", "tool.météo.name is 'météo'; it must have letters (a-z)"),
         ([{"python": "tools.py", "only": ["dragonfire"]}], "", "there is no tool 'dragonfire' (did you mean dragon_fire?)"),
         ([{"file": "tools.py"}], "", "tool_sources[0]: there is no key 'file'"),
         ([{"python": "tools.py", "url": "http://x"}], "", "name exactly one of python, command and url"),
         ([{"python": "tools.py", "timeout": 0}], "", "timeout is 0; Input should be greater than 0"),
-        ([{"python": "tools.py", "prefix": "a b"}], "", "prefix is 'a b'"),
         (["http://me:hunter2@127.0.0.1:9/mcp"], "", "tool_sources[0]: url holds a name and a password"),
         ([{"command": "x", "env": {"KEY": ["hunter2"]}}], "", "tool_sources[0]: env.KEY is ***; Input should be"),
-        ([7], "", "it is neither a text nor a mapping"),
         (["tools.py"] * 2, "", "tool_sources[1]: it has a tool dragon_fire, and so has tool_sources[0]"),
     ],
 )  # fmt: skip

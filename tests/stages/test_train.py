@@ -22,7 +22,9 @@ def train(config: Config) -> Run:
     return run
 
 
-def test_a_run_has_the_perplexity_of_the_kept_model(root: Path, capsys: Capture) -> None:
+def test_a_run_has_the_perplexity_of_the_kept_model_and_makes_a_damaged_one_again(
+    root: Path, capsys: Capture
+) -> None:
     given = config(root, "trainer.learning_rate=1")
     run = train(given)
     curve = dict(run.curve("heldout_perplexity"))
@@ -35,37 +37,26 @@ def test_a_run_has_the_perplexity_of_the_kept_model(root: Path, capsys: Capture)
     assert train(given) == run
     assert main(["runs", f"paths.root={root}", "--stage", "train"]) == 0
     assert f"best heldout perplexity {curve[best]:g}" in capsys.readouterr().out
+    weights = model_folder(run) / "model.safetensors"
+    saved = weights.read_bytes()
+    weights.write_bytes(saved[:-9] + bytes([saved[-9] ^ 1]) + saved[-8:])
+    again = train(given)
+    assert again.id == run.id and again.ended != run.ended and weights.read_bytes() == saved
 
 
 def test_a_run_that_its_time_ended_continues_with_more(root: Path) -> None:
-    short, whole = config(root, "trainer.max_hours=1e-9"), config(root)
+    def evaluated(run: Run) -> str:
+        words = [*smoke_words(root), "system=toolformer", f"checkpoint={run.id}"]
+        return prepare(validate(compose("evaluate", words)), Results(root)).step.key()
+
+    few = ("trainer.max_steps=2", "trainer.eval_every=2")
+    short, whole = config(root, *few, "trainer.max_hours=1e-9"), config(root, *few)
     first = train(short)
     assert first.metrics["train_steps"] == 1 and first.facts["ended_by_max_hours"] == 1e-9
-    assert train(short) == first and finished(short) == first
-    assert finished(whole) is None
-    second = train(whole)
-    assert second.id == first.id and second.metrics["train_steps"] == 3
+    assert train(short) == first and finished(short) == first and finished(whole) is None
+    before, second = evaluated(first), train(whole)
+    assert second.id == first.id and second.metrics["train_steps"] == 2
     assert "ended_by_max_hours" not in second.facts
-    assert [step for step, _ in second.curve("loss")] == [1, 2, 3]
+    assert [step for step, _ in second.curve("loss")] == [1, 2]
     assert finished(short) == finished(whole) == second
-
-
-def test_a_training_with_more_time_is_evaluated_again(root: Path) -> None:
-    results, kinds = Results(root), ("trainer.max_hours=1e-9", "trainer.max_hours=null")
-    steps = []
-    for kind in kinds:
-        run = train(config(root, kind))
-        words = [*smoke_words(root), "system=toolformer", f"checkpoint={run.id}"]
-        steps.append(prepare(validate(compose("evaluate", words)), results).step.key())
-    assert steps[0] != steps[1]
-
-
-def test_a_damaged_model_is_trained_again(root: Path) -> None:
-    given = config(root)
-    first = train(given)
-    weights = model_folder(first) / "model.safetensors"
-    saved = weights.read_bytes()
-    weights.write_bytes(saved[:-9] + bytes([saved[-9] ^ 1]) + saved[-8:])
-    second = train(given)
-    assert second.id == first.id and second.ended != first.ended and weights.read_bytes() == saved
-    assert train(given) == second
+    assert evaluated(second) != before, "other weights are evaluated again"

@@ -15,14 +15,7 @@ import pytest
 
 from tests.results.conftest import at_work, step
 from toolformer.results import Dataset, Results
-from toolformer.tracking import MlflowLogger, Store, logger
-
-
-@pytest.fixture(autouse=True)
-def heard_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test is a process that has not met a dead store yet."""
-    monkeypatch.setattr(logger, "_SILENT", set())
-    monkeypatch.setattr(logger, "_WARNED", set())
+from toolformer.tracking import MlflowLogger, Store
 
 
 @pytest.fixture(scope="session")
