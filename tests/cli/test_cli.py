@@ -99,7 +99,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["evaluate", "--limit", "8"], "--limit (did you mean evaluation.limit=8, heldout.limit=8?); see toolformer evaluate --help"),
         (["complete", "x", "--k=3"], "--k=3 (did you mean decoding.k=3?); see toolformer complete --help"),
         (["train", "--learning-rate"], "--learning-rate (did you mean trainer.learning_rate=...?); see toolformer train"),
-        (["runs", "--limit", "8"], "unrecognized arguments: --limit; see toolformer runs --help"),
+        (["runs", "--lines", "8"], "unrecognized arguments: --lines; see toolformer runs --help"),
         (["run", "experiment=smoke", "seed=x"], "could not be converted to Integer; see toolformer run --help"),
         (["complete", "x", "seed=x"], "could not be converted to Integer; see toolformer complete --help"),
         (["run", "experiment=table9", "--plan"], "corpus.path is missing; name a file or a folder: corpus.path=..., or add setting=default"),
@@ -285,6 +285,27 @@ def test_runs_are_listed_by_their_name(place: Path, capsys: Capture) -> None:
         capsys.readouterr()
         assert main(["runs", "--json", *overrides]) == 0
         assert len(json.loads(capsys.readouterr().out)) == count
+
+
+def test_a_folder_without_runs_is_named(place: Path, capsys: Capture) -> None:
+    for command in ("runs", "report"):
+        assert main([command, f"paths.root={place / 'mistyped'}"]) == 2
+        assert f"there is no folder {place / 'mistyped'}" in capsys.readouterr().err
+    assert not (place / "mistyped").exists()
+    (place / "empty").mkdir()
+    assert main(["runs", f"paths.root={place / 'empty'}"]) == 0
+    assert capsys.readouterr().out == f"no runs in {place / 'empty'}\n"
+    finished(place / "runs", Step("train", 1, {}), "model", "a")
+    assert main(["runs", "--stage", "evaluate"]) == 0
+    assert capsys.readouterr().out == f"no runs that match in {place / 'runs'}\n"
+
+
+def test_the_newest_runs_are_listed(place: Path, capsys: Capture) -> None:
+    steps = [finished(place / "runs", Step("train", 1, {"seed": seed}), "model", "a") for seed in range(3)]
+    assert main(["runs", "--limit", "2"]) == 0
+    table = capsys.readouterr().out
+    assert [step.key()[:8] in table for step in steps] == [False, True, True]
+    assert "1 older; --limit 3 lists all" in table
 
 
 def test_a_run_is_listed_with_its_lineage(place: Path, capsys: Capture) -> None:
