@@ -89,7 +89,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["evaluate", "heldout=jsonl"], "to choose a file of the group corpus, write corpus@heldout=jsonl"),
         (["evaluate", "--limit", "8"], "--limit (did you mean evaluation.limit=8, heldout.limit=8?); see toolformer evaluate --help"),
         (["train", "--learning-rate"], "--learning-rate (did you mean trainer.learning_rate=...?); see toolformer train"),
-        (["runs", "--limit", "8"], "unrecognized arguments: --limit; see toolformer runs --help"),
+        (["runs", "--lines", "8"], "unrecognized arguments: --lines; see toolformer runs --help"),
         (["run", "experiment=table9", "--plan"], "corpus.path is missing; name a file or a folder: corpus.path=..., or add setting=default"),
         (["evaluate", "decoding.k=1,2"], "toolformer: decoding.k=1,2: add -m to sweep over several values, put a list into brackets"),
         (["evaluate", "benchmarks=svamp"], "benchmarks=svamp: it must be a list, such as [a,b]"),
@@ -269,6 +269,27 @@ def test_runs_are_listed_by_name_and_with_their_lineage(place: Path, capsys: Cap
     table = capsys.readouterr().out
     rows = [table.index(step.key()[:8]) for step in (data, model)]
     assert rows == sorted(rows) and "result" in table and "other data" not in table
+
+
+def test_a_folder_without_runs_is_named(place: Path, capsys: Capture) -> None:
+    for command in ("runs", "report"):
+        assert main([command, f"paths.root={place / 'mistyped'}"]) == 2
+        assert f"there is no folder {place / 'mistyped'}" in capsys.readouterr().err
+    assert not (place / "mistyped").exists()
+    (place / "empty").mkdir()
+    assert main(["runs", f"paths.root={place / 'empty'}"]) == 0
+    assert capsys.readouterr().out == f"no runs in {place / 'empty'}\n"
+    finished(place / "runs", Step("train", 1, {}), "model", "a")
+    assert main(["runs", "--stage", "evaluate"]) == 0
+    assert capsys.readouterr().out == f"no runs that match in {place / 'runs'}\n"
+
+
+def test_the_newest_runs_are_listed(place: Path, capsys: Capture) -> None:
+    steps = [finished(place / "runs", Step("train", 1, {"seed": seed}), "model", "a") for seed in range(3)]
+    assert main(["runs", "--limit", "2"]) == 0
+    table = capsys.readouterr().out
+    assert [step.key()[:8] in table for step in steps] == [False, True, True]
+    assert "1 older; --limit 3 lists all" in table
 
 
 def test_runs_are_listed_in_whole_words_in_a_narrow_terminal(

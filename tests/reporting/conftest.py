@@ -19,8 +19,9 @@ from toolformer.annotation.results import SCHEMAS, with_decisions
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
-from toolformer.reporting import Report, build, reader
+from toolformer.reporting import Report, build, reader, tables
 from toolformer.reporting.data import Evidence
+from toolformer.reporting.table import Table
 from toolformer.results import Beginning, Folder, Results, Run
 from toolformer.step import Step
 
@@ -159,6 +160,24 @@ def perplexity(task: str, value: float, n: int = 60) -> dict[str, float]:
     return {f"{task}/{name}": number for name, number in metrics.items()}
 
 
+def scored(number: int, score: float, prompt: str = "", **more: Any) -> dict[str, Any]:
+    """A sample with a score."""
+    row = {"id": str(number), "prompt": prompt or f"p{number}", "target": [str(number)], "score": score}
+    return {**row, **more}
+
+
+def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """A Parquet file of these rows."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def shown(evidence: Evidence, full: bool = False) -> dict[str, Table]:
+    """The tables of a report by key."""
+    return {table.key: table for table in tables.content(evidence, full).tables}
+
+
 def samples(path: Path, scores: Sequence[float], tool: str | None = None) -> Path:
     """A file of samples as an evaluation writes it."""
     rows = [
@@ -168,9 +187,7 @@ def samples(path: Path, scores: Sequence[float], tool: str | None = None) -> Pat
         | {"prediction": "no", "score": score, "tokens": 4, "seconds": 0.5}
         for number, score in enumerate(scores)
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), path)
-    return path
+    return write(path, rows)
 
 
 def annotated(

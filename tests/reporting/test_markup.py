@@ -17,7 +17,7 @@ import pytest
 
 from tests.reporting.conftest import HOSTILE, Runs
 from toolformer.reporting import console, escape, plots, reader, render, tables
-from toolformer.reporting.table import Cell, Column, Content, Figure, Table
+from toolformer.reporting.table import Cell, Column, Content, Figure, Table, text_columns
 
 ODD = f"{HOSTILE} {{{{ 1 }}}} {{% x %}} << >> <# _ -- \u2028 </svg><img src=x onerror=alert(1)><!--"
 
@@ -45,6 +45,7 @@ def report(text: str) -> Content:
     return Content(text, (table, *figures, calls, runs), (text,), (("1", text),))
 
 
+INLINE = "data:image/svg+xml;base64,"
 BARE = Content("Bare", [Table("runs", "", "Runs", (), (), "none")])
 FULL = report(ODD)
 
@@ -66,6 +67,8 @@ def test_markdown_shows_hostile_text_as_it_is_in_rectangular_tables() -> None:
     for address in ("www.example.org", "https://example.org", "@somebody", "a@example.org"):
         shown = escape.markdown(address)
         assert shown != address and shown.replace("<!-- -->", "") == address, "no links of its own"
+    command = Table("t", "", "", text_columns("", code=""), [[Cell("run 'benchmarks=[a_b]' | `x`")]])
+    assert r"`` run 'benchmarks=[a_b]' \| `x` ``" in render.markdown(Content("", [command]))
 
 
 def test_latex_escapes_everything() -> None:
@@ -136,10 +139,6 @@ def test_a_csv_is_beside_each_table() -> None:
     }
     rows = list(csv.reader(io.StringIO(texts["tables/table4.csv"])))
     assert len({len(row) for row in rows}) == 1 and rows[1][2:6] == ["12.3", "1", "2", "29.4"]
-    cells = [Cell("9,400"), Cell("−1.5"), Cell("–"), Cell("=cmd()"), Cell("-x")]
-    cells += [Cell("＝cmd()"), Cell("＠x"), Cell("a;=cmd(); ＋1;b"), Cell("a=b-c")]
-    shown = "9400,-1.5,,'=cmd(),'-x,'＝cmd(),'＠x,a;'=cmd();' ＋1;b,a=b-c"
-    assert csv_of(*cells) == ["0,1,2,3,4,5,6,7,8", shown]
 
 
 def csv_of(*cells: Cell, detail: str = "") -> list[str]:
@@ -148,7 +147,7 @@ def csv_of(*cells: Cell, detail: str = "") -> list[str]:
     return render.latex(Content("", [Table("t", "", "", columns, (cells,))]))["tables/t.csv"].splitlines()
 
 
-def test_a_csv_has_plain_numbers_and_intervals_in_columns() -> None:
+def test_a_csv_has_plain_numbers_intervals_in_columns_and_no_formulas() -> None:
     cells = (
         Cell("+35.0", "[+20.0, +52.5] n = 1,040"),
         Cell("< 0.001", number="0.000519"),
@@ -157,6 +156,9 @@ def test_a_csv_has_plain_numbers_and_intervals_in_columns() -> None:
     assert csv_of(*cells) == ["0,0: low,0: high,0: n,1,2,2: calls", "35.0,20.0,52.5,1040,0.000519,3,2"]
     assert csv_of(Cell("12.0", "[−5.3, 29.7] (30)")) == ["0,0: low,0: high,0: n", "12.0,-5.3,29.7,30"]
     assert csv_of(Cell("12.0", "[5, 29] (5 seeds)"), detail="n = 40")[1] == "12.0,5,29,40,5"
+    texts = "9,400 −1.5 – =cmd() -x ＝cmd() ＠x a;=cmd();＋1;b a=b-c".split()
+    assert csv_of(*map(Cell, texts))[1] == "9400,-1.5,,'=cmd(),'-x,'＝cmd(),'＠x,a;'=cmd();'＋1;b,a=b-c"
+    assert csv_of(Cell("a; ＋1"))[1] == "a;' ＋1"
 
 
 def test_a_csv_of_a_report_holds_numbers_only(runs: Runs) -> None:
@@ -203,13 +205,10 @@ def assert_harmless(text: str, scripts: int) -> Page:
     assert len(identities) == len(set(identities))
     for _, attributes in page.tags:
         assert not any(name.startswith("on") or name in ("srcset", "action") for name in attributes)
-        assert (attributes.get("src") or "data:image/svg+xml;base64,").startswith(
-            "data:image/svg+xml;base64,"
-        )
+        assert (attributes.get("src") or INLINE).startswith(INLINE)
         address = attributes.get("href") or "samples.html"
-        assert address.removeprefix("#") in identities or re.fullmatch(
-            r"#run-\w{8}|(report|samples)\.html|figures/\w+\.svg", address
-        ), address
+        known = r"#run-\w{8}|(report|samples)\.html|figures/\w+\.svg"
+        assert address[1:] in identities or re.fullmatch(known, address), address
     assert "@import" not in text and "url(" not in text
     (policy,) = (attributes["content"] for _, attributes in page.tags if "http-equiv" in attributes)
     assert policy and policy.startswith("default-src 'none'; base-uri 'none'; form-action 'none'; ")

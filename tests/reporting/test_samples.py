@@ -40,7 +40,7 @@ def annotation(folder: Path, sizes: dict[str, int], held: Sequence[str] = ()) ->
 
 def shown(found: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
     assert found is not None
-    return {one["id"]: one for one in found["documents"]}
+    return {document["id"]: document for document in found["documents"]}
 
 
 def test_drawn_documents_have_their_texts_and_a_huge_one_leaves_room_for_others(tmp_path: Path) -> None:
@@ -71,12 +71,9 @@ def test_candidates_have_their_decision(tmp_path: Path) -> None:
     texts = [document["text"] for document in found["documents"]]
     rows = {(texts[row["document"]], row["position"], row["sample"]): row for row in found["rows"]}
     reasons = {
-        (TEXTS["math"], 77, 0): "",
-        (TEXTS["math"], 77, 1): merge.BEATEN,
-        (TEXTS["math"], 60, 0): merge.BELOW,
-        (TEXTS["nile"], 37, 1): "no result",
-        (None, 3, 0): merge.BELOW,
-    }
+        (TEXTS["math"], 77, 0): "", (TEXTS["math"], 77, 1): merge.BEATEN, (TEXTS["math"], 60, 0): merge.BELOW,
+        (TEXTS["nile"], 37, 1): "no result", (None, 3, 0): merge.BELOW,
+    }  # fmt: skip
     assert {place: rows[place]["reason"] for place in reasons} == reasons
     assert rows[TEXTS["math"], 77, 0]["kept"] and rows[TEXTS["nile"], 37, 1]["gain"] is None
 
@@ -115,12 +112,12 @@ def test_what_is_read_of_five_times_the_candidates_takes_no_more_memory(
         files = write_annotation(folder)
         few = pq.read_table(files["candidates.parquet"])
         many = few.take(np.full(10 * documents, 3))
-        ids = [f"more-{number // 10}" for number in range(10 * documents)]
-        many = many.set_column(0, "doc_id", pa.array(ids))
-        many = many.set_column(2, "position", pa.array(np.tile(np.arange(10), documents)))
+        ids = pa.array(f"more-{number // 10}" for number in range(10 * documents))
+        positions = pa.array(np.tile(np.arange(10), documents))
+        many = many.set_column(0, "doc_id", ids).set_column(2, "position", positions)
         pq.write_table(pa.concat_tables([few, many]), files["candidates.parquet"])
         annotated(store, files=files)
-        del few, many, ids
+        del few, many
         pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
         pa.set_memory_pool(pool)
         tracemalloc.start()

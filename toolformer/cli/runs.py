@@ -40,7 +40,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--experiment", help="only runs of this experiment (the key name)")
     parser.add_argument("--system", choices=SYSTEMS, help="only evaluations of this system")
     parser.add_argument("--status", choices=STATUSES, help="only runs of this status")
-    parser.add_argument("--json", action="store_true", help="print JSON, with all facts and metrics")
+    parser.add_argument("--limit", type=int, default=100, help="how many runs to list, the newest (100)")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON of all runs, with all facts and metrics"
+    )
     options = parser.parse_intermixed_args(arguments)
     overrides = [argument for argument in options.arguments if "=" in argument]
     config = configured("report", overrides)
@@ -49,9 +52,8 @@ def main(arguments: list[str]) -> int:
     named = [argument for argument in options.arguments if "=" not in argument]
     if named[:1] in (["push"], ["pull"]):
         return _transfer(named[0], results, store, named[1:])
-    runs = results.all_runs()
-    if not runs:
-        results.check_layout()
+    results.check_root()
+    runs = every = results.all_runs()
     sources = {run.id: run.made_from for run in runs}
     for reference in named:
         runs = _related(runs, sources, reference)
@@ -61,12 +63,24 @@ def main(arguments: list[str]) -> int:
     unsent = {run.id for run in runs if run.status != "RUNNING" and not run.is_sent(store.address)}
     if options.json:
         print(json.dumps([_as_json(run, run.id not in unsent) for run in runs], indent=1, default=str))
-        return 0
+    elif runs:
+        _show(runs, sources, f"{_count(len(runs))} in {results.root}", unsent, max(options.limit, 1))
+    else:
+        matching = " that match" if every else ""
+        print(printable(f"no runs{matching} in {results.root}"))
+    return 0
+
+
+def _show(
+    runs: Sequence[Run], sources: Mapping[str, Sequence[str]], title: str, unsent: set[str], limit: int
+) -> None:
+    """Prints the newest runs, and how many others there are."""
     screen = console()
-    screen.print(_table(runs, sources, str(results.root), unsent, screen.width))
+    screen.print(_table(runs[:limit], sources, title, unsent, screen.width))
+    if len(runs) > limit:
+        print(f"{len(runs) - limit:,} older; --limit {len(runs)} lists all")
     if unsent:
         print(f"* not in MLflow: {len(unsent)}; toolformer runs push logs them there")
-    return 0
 
 
 def _matches(run: Run, options: Namespace, experiment: str | None) -> bool:
@@ -144,14 +158,14 @@ def _in_order(runs: Sequence[Run], sources: Mapping[str, Sequence[str]]) -> Iter
 
 
 def _table(
-    runs: Sequence[Run], sources: Mapping[str, Sequence[str]], root: str, unsent: set[str], width: int
+    runs: Sequence[Run], sources: Mapping[str, Sequence[str]], title: str, unsent: set[str], width: int
 ) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    title = Text(printable(f"{_count(len(runs))} in {root}"), style="table.title")
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    heading = Text(printable(title), style="table.title")
+    table = Table(title=heading, title_justify="left", box=SIMPLE_HEAD)
     ordered = list(_in_order(runs, sources))
     deepest = max((depth for depth, _ in ordered), default=0)
     table.add_column("run", no_wrap=True, min_width=2 * deepest + 9)

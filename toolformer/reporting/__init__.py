@@ -43,21 +43,19 @@ def build(
         UserError: the experiment has no run, a file cannot be read, or the folder cannot be written.
     """
     evidence = reader.read(results, experiment, seed)
-    content = tables.content(evidence, full)
-    data = samples_page.data(evidence)
-    images = {name: image for figure in content.figures for name, image in plots.files(figure).items()}
+    content, data, samples = tables.content(evidence, full), samples_page.data(evidence), out / "samples.html"
     texts = {"report.md": render.markdown(content), **render.latex(content)}
-    texts["report.html"] = render.html(content, "samples.html" if data else "")
+    texts["report.html"] = render.html(content, samples.name if data else "")
     if data:
-        texts["samples.html"] = render.samples_html(content.title, data)
-    files = {out / render.FOLDER / name: image for name, image in images.items()}
-    files |= {out / name: text.encode() for name, text in texts.items()}
+        texts[samples.name] = render.samples_html(content.title, data)
+    files = {out / name: text.encode() for name, text in texts.items()}
+    for figure in content.figures:
+        files |= {out / render.FOLDER / name: image for name, image in plots.files(figure).items()}
     with writing(out):
-        for folder in {path.parent for path in files}:
-            folder.mkdir(parents=True, exist_ok=True)
+        for path in files:
+            path.parent.mkdir(parents=True, exist_ok=True)
     for path, written in files.items():
         atomic_write(path, written)
-    samples = out / "samples.html"
     if not data:
         samples.unlink(missing_ok=True)
     return Report(out / "report.md", out / "report.html", samples if data else None, content)

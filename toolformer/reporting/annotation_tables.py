@@ -6,8 +6,8 @@ from toolformer.annotation.funnel import STEPS
 from toolformer.reporting import paper
 from toolformer.reporting.candidate_stats import FATES
 from toolformer.reporting.data import Annotation
-from toolformer.reporting.formatting import in_order, shown_count, tool_name
-from toolformer.reporting.table import Cell, Passage, Table, number_columns, text_columns
+from toolformer.reporting.formatting import in_order, tool_name
+from toolformer.reporting.table import Passage, Table, Value, cell, number_columns, text_columns
 
 _SKIPPED = "rows_skipped/"
 _LABEL = "τ_f = {}".format
@@ -16,93 +16,81 @@ _LABEL = "τ_f = {}".format
 def examples_kept(annotation: Annotation | None, full: bool = False) -> Table:
     """Table 2: texts with at least one call whose gain reaches τ_f, of the tools that were annotated (`full`: of all)."""
     counts = annotation.counts if annotation else {}
+    funnels = annotation.funnel if annotation else {}
     known = {tool for tool, _ in counts}
     thresholds = sorted({*paper.THRESHOLDS, *(threshold for _, threshold in counts)})
-    rows = []
+    rows: list[list[Value]] = []
     for tool in in_order({*paper.TOOLS, *known} if full else known):
-        tried = annotation.funnel.get(tool, {}).get("selected") if annotation else None
-        cells = [Cell(tool_name(tool)), Cell(shown_count(tried))]
-        for threshold in thresholds:
-            texts, calls = counts.get((tool, threshold), (None, 0))
-            detail = f"({calls:,} call{'' if calls == 1 else 's'})" if calls else ""
-            cells.append(Cell(shown_count(texts), detail))
-        figures = paper.EXAMPLES_KEPT.get(tool)
-        cells += [Cell(shown_count(figure)) for figure in figures] if figures else [Cell()] * 3
-        rows.append(cells)
+        found = (counts.get((tool, threshold), (None, 0)) for threshold in thresholds)
+        kept = (cell(texts, f"({calls:,} call{'s' * (calls != 1)})" * (calls > 0)) for texts, calls in found)
+        papers = paper.EXAMPLES_KEPT.get(tool, ("", "", ""))
+        rows.append([tool_name(tool), funnels.get(tool, {}).get("selected"), *kept, *papers])
     columns = [
         *text_columns("API"),
         *number_columns("texts tried", *map(_LABEL, thresholds), group="This run"),
+        *number_columns(*map(_LABEL, paper.THRESHOLDS), group="Paper", paper=True),
     ]
-    columns += number_columns(*map(_LABEL, paper.THRESHOLDS), group="Paper", paper=True)
     caption = (
         "Texts with at least one call whose gain reaches τ_f, the paper's and this run's; in brackets, how many calls they "
         "hold. Counted from all scored candidates of one run. The paper annotated a part of CCNet, ours is another, smaller corpus: "
         "compare shares, not counts."
     )
     title = "Examples with calls in C*, by filtering threshold"
-    return Table("table2", "Table 2", title, columns, rows, caption)
+    return Table.of("table2", "Table 2", title, columns, rows, caption)
 
 
 def funnel(annotation: Annotation) -> Table:
     """Texts and calls left by each step of the annotation, per tool."""
     entries = annotation.funnel
     steps = [step for step in STEPS if any(step in entry for entry in entries.values())]
-    rows = [
-        [Cell(tool_name(tool)), *(Cell(shown_count(entries[tool].get(step))) for step in steps)]
-        for tool in in_order(entries)
-    ]
+    rows = [[tool_name(tool), *(entries[tool].get(step) for step in steps)] for tool in in_order(entries)]
     columns = [*text_columns("Tool"), *number_columns(*(step.replace("_", "-") for step in steps))]
     caption = (
         "Texts (documents, selected), then positions and calls, as each step of the annotation left them."
     )
-    metrics = annotation.run.metrics
-    skipped = {name: round(metrics[name]) for name in metrics if name.startswith(_SKIPPED)}
-    if skipped:
-        reasons = _shown({name.removeprefix(_SKIPPED): count for name, count in skipped.items()})
-        caption += f" Rows skipped while reading the corpus: {reasons}."
-    return Table("funnel", "Annotation", "From texts to kept calls", columns, rows, caption)
+    metrics = annotation.run.metrics.items()
+    if skipped := {name[len(_SKIPPED) :]: round(n) for name, n in metrics if name.startswith(_SKIPPED)}:
+        caption += f" Rows skipped while reading the corpus: {_shown(skipped)}."
+    return Table.of("funnel", "Annotation", "From texts to kept calls", columns, rows, caption)
 
 
 def reasons(annotation: Annotation) -> Table:
     """Why texts and candidates went no further, per tool."""
-    rows = []
+    rows: list[list[Value]] = []
     for tool in in_order(annotation.funnel):
         texts, windows, dropped, filtered = (
             annotation.funnel[tool].get(f"{name}reasons", {}) for name in ("", "window_", "drop_", "filter_")
         )
-        shown = (_shown(reasons) for reasons in (texts, {**windows, **dropped}, filtered))
-        rows.append([Cell(tool_name(tool)), *map(Cell, shown)])
+        rows.append([tool_name(tool), *map(_shown, (texts, {**windows, **dropped}, filtered))])
     labels = ("texts by decision", "windows and candidates dropped", "scored, not kept")
-    columns = text_columns("Tool", *labels, wide=labels)
-    return Table("reasons", "Annotation", "Reasons", columns, rows)
+    return Table.of("reasons", "Annotation", "Reasons", text_columns("Tool", *labels, wide=labels), rows)
 
 
 def lost(annotation: Annotation) -> Table:
     """How far the texts tried came with their best call: a row per tool."""
-    rows = []
+    rows: list[list[Value]] = []
     for tool in in_order(annotation.lost):
         fates, tried = annotation.lost[tool], sum(annotation.lost[tool].values())
-        shares = [f"({100 * fates[fate] / tried:.1f} %)" if tried else "" for fate in FATES]
-        cells = [Cell(shown_count(fates[fate]), share) for fate, share in zip(FATES, shares, strict=True)]
-        rows.append([Cell(tool_name(tool)), Cell(shown_count(tried)), *cells])
+        cells = (cell(fates[fate], f"({100 * fates[fate] / tried:.1f} %)" if tried else "") for fate in FATES)
+        rows.append([tool_name(tool), tried, *cells])
     columns = [*text_columns("Tool"), *number_columns("texts tried", *FATES)]
     caption = (
         "Every text tried counts once, with the call that came furthest: no position (no call was tried), malformed, the "
         "tool gave no result, no result lowers the loss, no gain reaches τ_f, kept."
     )
-    return Table("lost", "Annotation", "Where the yield is lost", columns, rows, caption)
+    return Table.of("lost", "Annotation", "Where the yield is lost", columns, rows, caption)
 
 
 def nearest(passages: Sequence[Passage]) -> Table:
     """The calls nearest below τ_f, in their texts."""
-    rows = []
-    for passage in passages:
-        text = f"{passage.before} {passage.call}{passage.after}"
-        rows.append([Cell(tool_name(passage.tool)), Cell(f"{passage.gain:.2f}"), Cell(text)])
+    rows = [
+        [tool_name(passage.tool), f"{passage.gain:.2f}", f"{passage.before} {passage.call}{passage.after}"]
+        for passage in passages
+    ]
     columns = [*text_columns("Tool"), *number_columns("gain"), *text_columns("Example", wide=["Example"])]
-    return Table("misses", "Annotation", "Nearest misses", columns, rows, "Gains in nats, below τ_f.")
+    return Table.of("misses", "Annotation", "Nearest misses", columns, rows, "Gains in nats, below τ_f.")
 
 
 def _shown(reasons: Mapping[str, int]) -> str:
     ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-    return "; ".join(f"{reason} {shown_count(number)}" for reason, number in ordered)
+    return "; ".join(f"{reason} {number:,}" for reason, number in ordered)

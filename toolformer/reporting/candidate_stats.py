@@ -236,14 +236,10 @@ def lost(path: Path, tried: Mapping[str, int]) -> dict[str, dict[str, int]]:
     read = ["doc_id", "tool", "call_input", "status", "result", "reason", "filter_gain"]
     for table in by_document(path, read, columns):
         gain = table["filter_gain"].to_numpy().astype(float)
-        conditions = [
-            table["malformed"].to_numpy(),
-            table["failed"].to_numpy(),
-            ~(gain > 0),
-            table["below"].to_numpy(),
-        ]
-        fates = table.append_column("fate", pa.array(np.select(conditions, [1, 2, 3, 4], 5)))
-        best = fates.group_by(["doc_id", "tool"]).aggregate([("fate", "max")])
+        malformed, failed, below = (table[name].to_numpy() for name in ("malformed", "failed", "below"))
+        fates = np.select([malformed, failed, ~(gain > 0), below], [1, 2, 3, 4], 5)
+        table = table.append_column("fate", pa.array(fates))
+        best = table.group_by(["doc_id", "tool"]).aggregate([("fate", "max")])
         for tool, fate in zip(best["tool"].to_pylist(), best["fate_max"].to_pylist(), strict=True):
             counts.setdefault(tool, Counter())[fate] += 1
     for tool, count in counts.items():

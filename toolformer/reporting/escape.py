@@ -23,6 +23,14 @@ def markdown(text: str) -> str:
     return re.sub(r"(?i)(?<=www)(?=\.)|(?<=:)(?=//)|(?<=@)(?=\w)", "<!-- -->", text)
 
 
+def markdown_code(text: str) -> str:
+    """A code span of GitHub Markdown inside a table, whose text can be copied."""
+    text = clean(text).replace("|", r"\|")
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    blank = " " if "`" in text else ""
+    return f"{fence}{blank}{text}{blank}{fence}" if text else ""
+
+
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",

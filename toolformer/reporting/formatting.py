@@ -10,38 +10,25 @@ from toolformer.decoding import settings
 from toolformer.reporting import paper
 from toolformer.reporting.data import Score
 from toolformer.reporting.frame import BASELINE
-from toolformer.reporting.table import Cell, Table
+from toolformer.reporting.table import DASH, Cell, Table
 from toolformer.results import Run
 from toolformer.statistics.intervals import wilson
 
-DASH = "–"
 UNKNOWN = "dtype not recorded"
 T = TypeVar("T", Cell, Table)
 
 SYSTEMS: Mapping[str, str] = {system: settings.SYSTEMS[system] for system in settings.PAPER_SYSTEMS}
 TASKS: Mapping[str, str] = {
-    "lama_squad": "SQuAD",
-    "lama_google_re": "Google-RE",
-    "lama_trex": "T-REx",
-    "asdiv": "ASDiv",
-    "svamp": "SVAMP",
-    "mawps": "MAWPS",
-    "arithmetic": "Arithmetic",
-    "webqs": "WebQS",
-    "nq": "NQ",
-    "triviaqa": "TriviaQA",
+    "lama_squad": "SQuAD", "lama_google_re": "Google-RE", "lama_trex": "T-REx",
+    "asdiv": "ASDiv", "svamp": "SVAMP", "mawps": "MAWPS", "arithmetic": "Arithmetic",
+    "webqs": "WebQS", "nq": "NQ", "triviaqa": "TriviaQA",
     **{f"mlqa_{language}": f"MLQA {language}" for language in MLQA_LANGUAGES},
     **{f"mlqa_all_en_{language}": f"MLQA {language} (All En)" for language in MLQA_LANGUAGES},
     "mlqa_en": "MLQA en",
     **{f"xquad_{language}": f"XQuAD {language}" for language in MLQA_LANGUAGES},
-    "xquad_en": "XQuAD en",
-    "templama": "TempLAMA",
-    "dateset": "Dateset",
-    "wikitext_perplexity": "WikiText",
-    "heldout_perplexity": "Held-out text",
-}
-
-
+    "xquad_en": "XQuAD en", "templama": "TempLAMA", "dateset": "Dateset",
+    "wikitext_perplexity": "WikiText", "heldout_perplexity": "Held-out text",
+}  # fmt: skip
 SYMBOLS: Mapping[str, str] = {
     "M": "the language model as it is",
     "M + CC": "the model, finetuned on the texts without calls",
@@ -167,7 +154,3 @@ def share_cell(percent: float, n: int, counted: bool = False) -> Cell:
         return Cell(text)
     low, high = wilson(min(n, max(0, round(percent * n / 100))), n)
     return Cell(text, f"[{100 * low:.1f}, {100 * high:.1f}]" + (f" ({n:,})" if counted else ""))
-
-
-def shown_count(number: int | None) -> str:
-    return DASH if number is None else f"{number:,}"

@@ -24,10 +24,10 @@ Seeds = Sequence[Run]
 """Evaluations that differ only in their seed, in its order; most often one."""
 Runs = Mapping[str, Run]
 """By id."""
-COLUMNS = (
-    *("run", "id", "task", "system", "policy", "k", "wording", "baseline", "comparison", "data", "model"),
-    *("training", "replicate", "unfiltered", "thresholds", "sampled_by", "seed", "faults", "parameters"),
-)
+COLUMNS = [
+    *"run id task system policy k wording baseline comparison data model".split(),
+    *"training replicate unfiltered thresholds sampled_by seed faults parameters".split(),
+]
 """Of a frame. A cell's `training` is an id, `replicate` the key of the trainings that differ only in the seed, `unfiltered`
 of those that differ in τ_f too; `sampled_by` is the seed that chose the questions, `seed` that of the training, if any."""
 KIND = ["comparison", "wording", "system", "baseline", "policy", "replicate", "model"]
@@ -52,24 +52,19 @@ _THRESHOLDS = ["seed", "filter_threshold*", "score.floor"]
 
 @dataclass(frozen=True)
 class Selection:
-    """The evaluations that a report shows; by row and task, as in `data.Evidence`."""
+    """The evaluations that a report shows."""
 
     model: str
     trainings: Mapping[str, str]
     """By data, the id of the training that was evaluated; of several seeds the first; empty if it is unknown."""
     policy: str
     """Toolformer's, in all tables but those of k: the paper's k if it was measured, else the newest evaluation's."""
-    shown: Mapping[tuple[str, str], Seeds]
-    by_k: Mapping[tuple[int, str], Seeds]
-    by_threshold: Mapping[tuple[Thresholds, str], Seeds]
-    wordings: Mapping[tuple[str, str, str], Seeds]
-    sizes: Mapping[tuple[str, str, str], Seeds]
+    cells: Mapping[str, Mapping[Any, Seeds]]
+    """Of each kind of table, by row and task: `scores`, `by_k`, `by_threshold`, `wordings`, `sizes` as in `data.Evidence`."""
 
     def used(self) -> set[str]:
         """The ids of the evaluations shown."""
-        tables: Iterable[Mapping[Any, Seeds]]
-        tables = (self.shown, self.by_k, self.by_threshold, self.wordings, self.sizes)
-        return {run.id for cells in tables for runs in cells.values() for run in runs}
+        return {run.id for cells in self.cells.values() for runs in cells.values() for run in runs}
 
 
 def frame(evaluated: Sequence[Run], trained: Runs, annotated: Runs) -> DataFrame:
@@ -80,15 +75,17 @@ def frame(evaluated: Sequence[Run], trained: Runs, annotated: Runs) -> DataFrame
         step = run.step.find("train")
         training = source(run, trained)
         annotation = source(training, annotated)
+        system = run.facts.get("system", "")
         facts = {
             "run": run,
             "id": run.id,
-            **{name: run.facts.get(name, "") for name in ("system", "comparison")},
-            "k": run.facts.get("k") if run.facts.get("system") == "toolformer" else None,
+            "system": system,
+            "comparison": run.facts.get("comparison", ""),
+            "k": run.facts.get("k") if system == "toolformer" else None,
             "policy": run.facts.get("policy", DEFAULT_POLICY),
             "wording": run.facts.get("wording", PAPER),
             "baseline": baselines.get(run.id, ""),
-            "data": TRAINED_ON.get(run.facts.get("system", ""), ""),
+            "data": TRAINED_ON.get(system, ""),
             "model": (training or run).setting("model", ""),
             "training": step.key() if step else "",
             "replicate": step.key(without=["seed"]) if step else "",
@@ -154,16 +151,14 @@ def select(cells: DataFrame, further: DataFrame) -> Selection:
     shown: dict[Any, Seeds] = {}
     for table in (*TABLES, {*own.task} - {*TASKS}):
         shown |= comparable(own[own.task.isin(table) & (own.row != "")], ["row"])
-    return Selection(
-        model,
-        trainings,
-        policy,
-        shown,
-        _by_setting(own[own.k.notna()], "k"),
-        _by_setting(_of_one_filter(at_policy, trainings.get("augmented")), "thresholds"),
-        _wordings(worded[worded.row != ""]),
-        _sizes(concat([cells, further], ignore_index=True), policy),
-    )
+    tables = {
+        "scores": shown,
+        "by_k": _by_setting(own[own.k.notna()], "k"),
+        "by_threshold": _by_setting(_of_one_filter(at_policy, trainings.get("augmented")), "thresholds"),
+        "wordings": _wordings(worded[worded.row != ""]),
+        "sizes": _sizes(concat([cells, further], ignore_index=True), policy),
+    }
+    return Selection(model, trainings, policy, tables)
 
 
 def comparable(cells: DataFrame, row: list[str]) -> dict[Any, Seeds]:

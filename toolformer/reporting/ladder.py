@@ -5,22 +5,16 @@ from typing import Any
 
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting.escape import clean
-from toolformer.reporting.formatting import DASH, in_table_order, shown_count, title_of
-from toolformer.reporting.table import Cell, Column, Figure, Table, text_columns
+from toolformer.reporting.formatting import in_table_order, title_of
+from toolformer.reporting.table import Column, Figure, Table, Value, cell, text_columns
 
 Ladders = Mapping[str, Mapping[str, float]]
 """By task, the metrics of its explanation: `n`, `class/<name>` (examples), `rung/<name>` (percent), `rung_n/<name>`."""
 COLOURS = {
-    "right_without_need": ("C1", 0.45),
-    "helped": ("C1", 1.0),
-    "did_not_call": ("C2", 1.0),
-    "wrong_tool": ("C2", 0.7),
-    "wrong_input": ("C2", 0.4),
-    "tool_failed": ("C4", 1.0),
-    "result_unused": ("C4", 0.5),
-    "harmed": ("C5", 1.0),
-    "out_of_reach": ("C0", 0.6),
-}
+    "right_without_need": ("C1", 0.45), "helped": ("C1", 1.0), "did_not_call": ("C2", 1.0),
+    "wrong_tool": ("C2", 0.7), "wrong_input": ("C2", 0.4), "tool_failed": ("C4", 1.0),
+    "result_unused": ("C4", 0.5), "harmed": ("C5", 1.0), "out_of_reach": ("C0", 0.6),
+}  # fmt: skip
 """Of `plots.PALETTE`, and how opaque."""
 _TITLE = "Why answers are right or wrong"
 _CAPTION = (
@@ -32,24 +26,20 @@ _CAPTION = (
 def ladder(ladders: Ladders) -> Table:
     """Examples by class, and percent right by rung: a column per benchmark."""
     tasks = in_table_order(ladders)
-    sizes = {task: shown_count(round(ladders[task]["n"])) for task in tasks}
-    columns = [
-        *text_columns(""),
-        *(Column(title_of(task), detail=f"n = {sizes[task]}") for task in tasks),
-    ]
-    rows = []
+    sizes = {task: round(ladders[task]["n"]) for task in tasks}
+    columns = [*text_columns(""), *(Column(title_of(task), detail=f"n = {sizes[task]:,}") for task in tasks)]
+    rows: list[list[Value]] = []
     for name, label in CLASSES.items():
         counts = [(ladders[task][f"class/{name}"], ladders[task]["n"]) for task in tasks]
-        cells = (Cell(shown_count(round(count)), f"({100 * count / n:.1f} %)") for count, n in counts)
-        rows.append([Cell(label), *cells])
+        rows.append([label, *(cell(round(count), f"({100 * count / n:.1f} %)") for count, n in counts)])
     for name, label in RUNGS.items():
-        rows.append([Cell(f"right, {label}, %")])
+        rows.append([f"right, {label}, %"])
         for task in tasks:
             value, asked = (ladders[task].get(f"{kind}/{name}") for kind in ("rung", "rung_n"))
-            of = shown_count(round(asked or ladders[task]["n"]))
-            detail = "" if of == sizes[task] else f"(of {of})"
-            rows[-1].append(Cell(DASH) if value is None else Cell(f"{value:.1f}", detail))
-    return Table("ladder", "Ladder", _TITLE, columns, rows if tasks else [], _CAPTION, [len(CLASSES)])
+            of = round(asked or ladders[task]["n"])
+            detail = "" if of == sizes[task] else f"(of {of:,})"
+            rows[-1].append(None if value is None else cell(f"{value:.1f}", detail))
+    return Table.of("ladder", "Ladder", _TITLE, columns, rows if tasks else [], _CAPTION, [len(CLASSES)])
 
 
 def picture(ladders: Ladders) -> Figure | None:

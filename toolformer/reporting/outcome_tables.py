@@ -9,7 +9,6 @@ from toolformer.evaluation.metrics import GOLD_NATS
 from toolformer.reporting import paper
 from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.formatting import (
-    DASH,
     SYSTEMS,
     from_run,
     in_dtypes,
@@ -19,12 +18,11 @@ from toolformer.reporting.formatting import (
     ordered,
     repeats,
     share_cell,
-    shown_count,
     title_of,
 )
 from toolformer.reporting.frame import DEFAULT_POLICY
 from toolformer.reporting.pairing import PAIRS, Compared, is_significant
-from toolformer.reporting.table import Cell, Table, number_columns, text_columns
+from toolformer.reporting.table import DASH, Cell, Table, Value, cell, number_columns, text_columns
 from toolformer.results import Run
 from toolformer.statistics.paired import Estimate, ScoreComparison
 
@@ -60,8 +58,7 @@ def headline(evidence: Evidence) -> tuple[str, str]:
     task = max(in_table_order(found), key=lambda task: found[task][0].n)
     scores, compared = found[task]
     value, low, high = signed(scores.difference, 1)
-    p = "" if scores.p_value is None else shown_p(scores.p_value)
-    p = p and f", p {p}" if p.startswith("<") else p and f", p = {p}"
+    p = "" if scores.p_value is None else f", p = {shown_p(scores.p_value)}".replace("= <", "<")
     if compared.p_holm is not None:
         p += f" (corrected {shown_p(compared.p_holm)})"
     tie = "no difference is shown; it may be chance" if scores.difference.value else "a tie"
@@ -71,7 +68,7 @@ def headline(evidence: Evidence) -> tuple[str, str]:
         meaning += "; no call was made"
     sentence = (
         f"{title_of(task)}: {name_of(system)} has {scores.second:.1f} % right, {name_of(other)} {scores.first:.1f} %: "
-        f"{meaning}. The difference is {value} points [{low}, {high}]{p}, n = {shown_count(scores.n)}."
+        f"{meaning}. The difference is {value} points [{low}, {high}]{p}, n = {scores.n:,}."
     )
     gain = f"{value} points" if _verdict(compared) else f"{value} points, which may be chance"
     if len(found) == 1:
@@ -98,14 +95,14 @@ def signs(evidence: Evidence, system: str, task: str) -> str:
 
 def paired(evidence: Evidence) -> Table:
     """Differences on the same examples, with intervals and McNemar's p."""
-    rows: list[list[Cell]] = []
+    rows: list[list[Value]] = []
     rules = []
     for system, other in PAIRS:
         rules.append(len(rows))
         for task in in_table_order(task for task, *pair in evidence.paired if pair == [system, other]):
             # Toolformer (disabled) against M matters for perplexity, which is measured with calls disabled.
             if system == "toolformer" or task.endswith("perplexity"):
-                names = Cell(SYSTEMS[system], f"against {SYSTEMS[other]}"), Cell(title_of(task))
+                names = cell(SYSTEMS[system], f"against {SYSTEMS[other]}"), title_of(task)
                 rows.append([*names, *_difference(evidence, task, system, other)])
     columns = [*text_columns("System", "Benchmark"), *number_columns(*DIFFERENCE)]
     scores = (
@@ -113,35 +110,33 @@ def paired(evidence: Evidence) -> Table:
     )
     caption = _PAIRED + in_dtypes(((SYSTEMS[row],), score) for row, score in scores)
     title = "Toolformer against the disabled model and the base, example by example"
-    return Table("paired", "Significance", title, columns, rows, caption, rules)
+    return Table.of("paired", "Significance", title, columns, rows, caption, rules)
 
 
 def _difference(evidence: Evidence, task: str, system: str, other: str) -> list[Cell]:
     compared = evidence.paired[task, system, other]
-    comparison = compared.scores or compared.perplexity
+    scores, comparison = compared.scores, compared.scores or compared.perplexity
     assert comparison
-    digits = 1 if compared.scores and not task.endswith(GOLD_NATS) else 2
+    digits = 1 if scores and not task.endswith(GOLD_NATS) else 2
     value, low, high = signed(comparison.difference, digits)
-    interval = f"[{low}, {high}] n = {shown_count(comparison.n)}"
+    interval = f"[{low}, {high}] n = {comparison.n:,}"
     interval += f" a {compared.unit}" if compared.unit else ""
     if max(compared.seeds) > 1:
         interval += f" ({' and '.join(map(str, sorted(set(compared.seeds))))} seeds)"
-    scores, least = compared.scores, comparison.detectable
-    detectable = Cell(DASH)
-    if least is not None:
-        text = f"{least:.{digits if scores else 3}f}"
-        detectable = Cell(text) if scores else Cell(f"× {text}", number=text)
-    counts = [scores.only_second, scores.only_first] if scores else [None, None]
+    least = comparison.detectable
+    text = DASH if least is None else f"{least:.{digits if scores else 3}f}"
+    ratio = f"× {text}" if least is not None and not scores else text
+    counts = (scores.only_second, scores.only_first) if scores else (None, None)
     cells = [
-        Cell(value, interval),
-        *(Cell("" if count is None else shown_count(count)) for count in counts),
+        cell(value, interval),
+        *(cell("" if count is None else count) for count in counts),
         _p_cell(compared.p_value),
         replace(_p_cell(compared.p_holm), bold=is_significant(compared)),
-        detectable,
+        Cell(ratio, number=text if ratio != text else ""),
     ]
     measured = task.removesuffix(f"/{GOLD_NATS}")
     first, second = (evidence.scores[row, measured].run.id[:8] for row in (other, system))
-    return [replace(cell, run=second, command=f"toolformer compare {first} {second}") for cell in cells]
+    return [replace(made, run=second, command=f"toolformer compare {first} {second}") for made in cells]
 
 
 def shown_p(p: float) -> str:
@@ -160,7 +155,7 @@ def signed(estimate: Estimate, digits: int) -> list[str]:
 
 def cost(evidence: Evidence) -> Table:
     """Seconds, calls and tokens that making a system took, and its answers."""
-    rows: list[list[Cell]] = []
+    rows: list[list[Value]] = []
     rules: list[int] = []
     for system in ordered([*SYSTEMS, *(row for row, _ in evidence.scores)], SYSTEMS):
         scores = [score for (row, _), score in evidence.scores.items() if row == system]
@@ -169,12 +164,11 @@ def cost(evidence: Evidence) -> Table:
             continue
         if system not in SYSTEMS:
             rules = rules or [len(rows)]
-        making = [Cell(DASH if system in TRAINED_ON else "")] * 4
-        making = _making(*trained) if trained else making
+        making = _making(*trained) if trained else [cell(None if system in TRAINED_ON else "")] * 4
         runs = {score.run.id[:8]: repeats(score.run) for score in scores}
         first, again = next(iter(runs), ""), "; ".join(runs.values())
-        name = Cell(name_of(system), "" if system in SYSTEMS else "(baseline)")
-        rows.append([name, *making, *(replace(cell, run=first, command=again) for cell in _answers(scores))])
+        answers = (replace(answer, run=first, command=again) for answer in _answers(scores))
+        rows.append([cell(name_of(system), "(baseline)" * (system not in SYSTEMS)), *making, *answers])
     columns = text_columns("System")
     columns += number_columns("annotation, s", "calls tried", "training, s", "tokens", group="Making it")
     columns += number_columns("examples", "seconds", "calls", "tokens", group="Answering")
@@ -183,22 +177,21 @@ def cost(evidence: Evidence) -> Table:
         "run), over the benchmarks shown above; a call is an example with an "
         "executed call. Toolformer and Toolformer (disabled) are one model, made once."
     )
-    return Table("cost", "Cost", "Seconds, calls and tokens", columns, rows, caption, rules)
+    return Table.of("cost", "Cost", "Seconds, calls and tokens", columns, rows, caption, rules)
 
 
 def _making(training: Run, annotation: Run | None) -> list[Cell]:
     """Seconds of annotation, calls tried, seconds of training, tokens."""
-    made = annotation.metrics if annotation else {}
+    made, trained = annotation.metrics if annotation else {}, training.metrics
     tried = [count for name, count in made.items() if name.endswith("/executed")]
     # Of a training that was continued in another run, and of shards that it took over, the whole.
-    trained_for = training.metrics.get("training_seconds", training.metrics.get("duration_seconds"))
     cells = [
         _seconds(made.get("annotation_seconds", made.get("duration_seconds"))),
         _whole(sum(tried) if tried else None),
-        _seconds(trained_for),
-        _whole(training.metrics.get("train_tokens")),
+        _seconds(trained.get("training_seconds", trained.get("duration_seconds"))),
+        _whole(trained.get("train_tokens")),
     ]
-    return [from_run(cell, training) for cell in cells]
+    return [from_run(made, training) for made in cells]
 
 
 def _answers(scores: Sequence[Score]) -> list[Cell]:
@@ -212,38 +205,35 @@ def _answers(scores: Sequence[Score]) -> list[Cell]:
         sum(round(score.metrics["tokens"]) for score in written),
     )
     return [
-        Cell(shown_count(sum(score.n for score in scores))),
+        cell(sum(score.n for score in scores)),
         _seconds(seconds or None, f"{seconds / answered:.2f} an example" if answered else ""),
-        _whole(sum(calls) if calls else None),
-        _whole(tokens or None, f"{tokens / writing:,.0f} a second" if tokens else ""),
+        cell(sum(calls) if calls else None),
+        cell(tokens or None, f"{tokens / writing:,.0f} a second" if tokens else ""),
     ]
 
 
 def _seconds(seconds: float | None, detail: str = "") -> Cell:
-    return Cell(DASH if seconds is None else f"{seconds:,.{0 if seconds >= 10 else 1}f}", detail)
+    return cell(None if seconds is None else f"{seconds:,.{0 if seconds >= 10 else 1}f}", detail)
 
 
-def _whole(number: float | None, detail: str = "") -> Cell:
-    return Cell(shown_count(None if number is None else round(number)), detail)
+def _whole(number: float | None) -> Cell:
+    return cell(None if number is None else round(number))
 
 
 def tool_use(evidence: Evidence) -> Table:
     """How often Toolformer calls its tools on each benchmark (the paper gives it in its text)."""
-    measured = {
-        task: score
-        for (system, task), score in evidence.scores.items()
-        if system == "toolformer" and "call_share" in score.metrics
-    }
+    scores = {task: score for (row, task), score in evidence.scores.items() if row == "toolformer"}
+    measured = {task: score for task, score in scores.items() if "call_share" in score.metrics}
     start = "call_share/"
     names = {name for score in measured.values() for name in score.metrics if name.startswith(start)}
     tools = in_order(name.removeprefix(start) for name in names)
-    papers = {task: Cell(f"{share:.1f}", tool) for task, (tool, share) in paper.TOOL_USE.items()}
-    rows = []
+    papers = {task: cell(f"{share:.1f}", tool) for task, (tool, share) in paper.TOOL_USE.items()}
+    rows: list[list[Value]] = []
     for task in in_table_order(measured):
         score = measured[task]
         shares = (score.metrics.get(name, 0.0) for name in ("call_share", *(start + tool for tool in tools)))
         cells = (from_run(share_cell(100 * share, score.n), score.run) for share in shares)
-        rows.append([Cell(title_of(task)), *cells, papers.get(task, Cell())])
+        rows.append([title_of(task), *cells, papers.get(task, "")])
     columns = [*text_columns("Benchmark"), *number_columns("any tool", *tools, group="with a call, %")]
     columns += number_columns("paper", paper=True)
     has_math = any(task in GROUPS["math"] for task in measured)
@@ -253,4 +243,4 @@ def tool_use(evidence: Evidence) -> Table:
         + " The paper's 97.9 % is over its three math benchmarks together." * has_math
         + in_dtypes(((title_of(task),), score) for task, score in measured.items())
     )
-    return Table("tool_use", "Tool use", "Share of examples with a call", columns, rows, caption)
+    return Table.of("tool_use", "Tool use", "Share of examples with a call", columns, rows, caption)

@@ -15,7 +15,7 @@ from toolformer.benchmarks import PAPER
 from toolformer.errors import UserError, one_line
 from toolformer.reporting import candidate_stats
 from toolformer.reporting.data import NEWEST, Annotation, Evidence, Points, Sampled, Score
-from toolformer.reporting.formatting import SYSTEMS, shown_count, title_of
+from toolformer.reporting.formatting import SYSTEMS, title_of
 from toolformer.reporting.frame import (
     DEFAULT_POLICY,
     FIGURE4,
@@ -60,26 +60,25 @@ def read(results: Results, experiment: str | None = None, seed: int = 0) -> Evid
     explained = {run_id: run for run in reversed(local["explain"]) for run_id in run.made_from}
     sampled, unread = _sampled(results, cells, selection, explained)
     files = {(sample.run_id, task): file for sample in sampled for task, file in sample.files.items()}
-    shown = _scores(selection.shown, files)
-    kept = {
-        row: source(source(runs[0], trained), annotated) for (row, _), runs in selection.by_threshold.items()
+    measured: dict[str, Any] = {
+        table: {key: _score(runs, key[-1], files) for key, runs in shown.items()}
+        for table, shown in selection.cells.items()
     }
+    measured["by_k"] = {k: score for k, score in measured["by_k"].items() if "n_ac" in score.metrics}
+    filtered = selection.cells["by_threshold"].items()
+    kept = {row: source(source(runs[0], trained), annotated) for (row, _), runs in filtered}
     return Evidence(
         experiment,
         annotation,
-        scores=shown,
+        **measured,
         trained={data: (run, source(run, annotated)) for data, run in trainings.items()},
         remarks=[*_remarks(cells, selection), *remarks, *unread],
-        by_k={key: score for key, score in _scores(selection.by_k, files).items() if "n_ac" in score.metrics},
-        by_threshold=_scores(selection.by_threshold, files),
         kept={row: run for row, run in kept.items() if run},
-        wordings=_scores(selection.wordings, files),
         model=selection.model,
-        paired=compare_systems(_paired(selection.shown, files), seed),
+        paired=compare_systems(_paired(selection.cells["scores"], files), seed),
         curves=_curves(trainings),
-        sizes=_scores(selection.sizes, files),
         sampled=sampled,
-        ladders=_ladders(shown, explained),
+        ladders=_ladders(measured["scores"], explained),
     )
 
 
@@ -100,14 +99,15 @@ def _remarks(cells: DataFrame, selection: Selection) -> Iterator[str]:
     if (policy := selection.policy) != DEFAULT_POLICY:
         at = f"k = {policy}" if policy.isdecimal() else policy
         yield f"Toolformer was decoded at {at} (the paper's k is {DEFAULT_POLICY})."
-    tasks = {key[-1] for key in (*selection.shown, *selection.wordings)}
+    shown = selection.cells["scores"]
+    tasks = {key[-1] for key in (*shown, *selection.cells["wordings"])}
     if left_out := {*cells.id[cells.task.isin(tasks)]} - selection.used():
         yield (
-            f"Other finished evaluations left out: {shown_count(len(left_out))}. A table shows one model, one "
+            f"Other finished evaluations left out: {len(left_out):,}. A table shows one model, one "
             "training and one group of equal settings, and the newest run in each cell; toolformer compare RUN RUN "
             "reports which keys differ."
         )
-    for name, task, run in ((*cell, run) for cell, runs in selection.shown.items() for run in runs):
+    for name, task, run in ((*cell, run) for cell, runs in shown.items() for run in runs):
         if faults(run, task):
             yield (
                 f"{SYSTEMS.get(name, name)} on {title_of(task)}: a tool or server failed in {faults(run, task):,} of "
@@ -132,7 +132,7 @@ def _annotation(
     sources = {data: run.made_from[0] for data, run in trainings.items() if run.made_from}
     named = sources.get("augmented") or sources.get("plain", "")
     remarks = []
-    if len(set(sources.values())) > 1:
+    if len({*sources.values()}) > 1:
         remarks.append("Toolformer and M + CC were trained on different annotations.")
     run = annotated.get(named) or next(iter(generated), None)
     if run is None:
@@ -195,10 +195,6 @@ def _readable(
                 "answers lack them."
             )
     return files
-
-
-def _scores(cells: Mapping[Any, Seeds], files: Files) -> dict[Any, Score]:
-    return {key: _score(runs, key[-1], files) for key, runs in cells.items()}
 
 
 def _score(runs: Seeds, task: str, files: Files) -> Score:

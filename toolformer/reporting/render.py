@@ -5,10 +5,8 @@ only their own script, which the content security policy names by its hash.
 """
 
 import base64
-import csv
 import hashlib
 import html as html_escapes
-import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +16,12 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from pandas import DataFrame
 
 from toolformer.reporting import escape
-from toolformer.reporting.formatting import DASH, SYMBOLS
+from toolformer.reporting.formatting import SYMBOLS
 from toolformer.reporting.plots import panels
-from toolformer.reporting.table import Cell, Column, Content, Table
+from toolformer.reporting.table import DASH, Cell, Column, Content, Table
 
 FOLDER = "figures"
 """The folder of the figures' files, beside the report."""
@@ -34,25 +33,27 @@ _DETAIL = re.compile(
     re.DOTALL,
 )
 _NUMBER = re.compile(r"\(?([\d.,]+) (calls?|seeds|%|an example|a second)\)?")
+_LATEX = {
+    "block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<", "variable_end_string": ">>",
+    "comment_start_string": "<#", "comment_end_string": "#>",
+}  # fmt: skip
 _COLUMN = 55
 """Characters of small print in a column of an article; a wider table spans both."""
 
 
 def markdown(content: Content) -> str:
     """The report as GitHub Markdown."""
-    return _text("report.md.j2", escape.markdown, content=content)
+    return _text("report.md.j2", escape.markdown, {}, content=content)
 
 
 def latex(content: Content) -> dict[str, str]:
     """`report.tex` and, by name, what it inputs: a booktabs table a file, with a CSV of each."""
-    syntax = {"block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<"}
-    syntax |= {"variable_end_string": ">>", "comment_start_string": "<#", "comment_end_string": "#>"}
-    texts = {"report.tex": _text("report.tex.j2", escape.latex, syntax, content=content)}
+    texts = {"report.tex": _text("report.tex.j2", escape.latex, _LATEX, content=content)}
     for table in content.tables:
         if table.rows:
             sentences = sum(column.wide for column in table.columns) or 1
             texts[f"tables/{table.key}.tex"] = _text(
-                "table.tex.j2", escape.latex, syntax, part=table,
+                "table.tex.j2", escape.latex, _LATEX, part=table,
                 star="*" if _characters(table) > _COLUMN else "",
                 wide=f"{(0.76 if len(table.columns) < 7 else 0.24) / sentences:.2f}",
             )  # fmt: skip
@@ -82,9 +83,8 @@ def _csv(table: Table) -> str:
         parts = [_details(cell, column) for cell in cells]
         for part in dict.fromkeys(part for found in parts for part in found):
             columns.append([f"{name}: {part}", *(found.get(part, "") for found in parts)])
-    file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows(map(_plain, row) for row in zip(*columns, strict=True))
-    return file.getvalue()
+    head, *rows = ([*map(_plain, row)] for row in zip(*columns, strict=True))
+    return DataFrame(rows, columns=head).to_csv(index=False, lineterminator="\n")
 
 
 def _details(cell: Cell, column: Column) -> dict[str, str]:
@@ -140,18 +140,14 @@ def _page(name: str, script: str, **context: Any) -> str:
     )
     style = Markup(_file("theme.css") + _file(f"{name}.css"))
     context |= {"policy": policy, "style": style, "script": Markup(script)}
-    return _render(f"{name}.html.j2", lambda text: html_escapes.escape(escape.clean(text)), {}, context)
+    return _render(f"{name}.html.j2", lambda text: html_escapes.escape(escape.clean(text)), {}, **context)
 
 
-def _text(
-    name: str, escaped: Callable[[str], str], syntax: Mapping[str, str] | None = None, **context: Any
-) -> str:
-    return re.sub(r"\n{3,}", "\n\n", _render(name, escaped, syntax or {}, context)).strip() + "\n"
+def _text(name: str, escaped: Callable[[str], str], syntax: Any, **context: Any) -> str:
+    return re.sub(r"\n{3,}", "\n\n", _render(name, escaped, syntax, **context)).strip() + "\n"
 
 
-def _render(
-    name: str, escaped: Callable[[str], str], syntax: Mapping[str, Any], context: Mapping[str, Any]
-) -> str:
+def _render(name: str, escaped: Callable[[str], str], syntax: Any, **context: Any) -> str:
     environment = Environment(
         loader=PackageLoader("toolformer.reporting", "templates"),
         autoescape=True,
@@ -161,7 +157,7 @@ def _render(
         **syntax,
     )
     environment.globals |= {"folder": FOLDER, "groups": _groups, "raw": Markup}
-    environment.filters["explained"] = _explained
+    environment.filters |= {"explained": _explained, "code": lambda text: Markup(escape.markdown_code(text))}
     return environment.get_template(name).render(context)
 
 

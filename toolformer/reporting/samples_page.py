@@ -30,18 +30,7 @@ LONGEST_ANSWER = 4_000
 LONGEST_RESULT = 1_000
 TARGETS = 20
 
-_COLUMNS = [
-    "doc_id",
-    "tool",
-    "position",
-    "sample",
-    "call",
-    "result",
-    "start_probability",
-    "kept",
-    "reason",
-    "filter_gain",
-]
+_COLUMNS = "doc_id tool position sample call result start_probability kept reason filter_gain".split()
 _WRITTEN = ("completion", "prediction")
 _CALL = ("tool", "call_input", "call_result", "failed")
 _FIGURES = ("score", "tokens", "seconds")
@@ -52,10 +41,8 @@ Row = dict[str, Any]
 
 def data(evidence: Evidence) -> Row | None:
     """`candidates` and `questions` for the page, or None where no run has either."""
-    page = {
-        "candidates": annotated(evidence.annotation) if evidence.annotation else None,
-        "questions": questions(evidence.sampled),
-    }
+    candidates = annotated(evidence.annotation) if evidence.annotation else None
+    page = {"candidates": candidates, "questions": questions(evidence.sampled)}
     return page if any(page.values()) else None
 
 

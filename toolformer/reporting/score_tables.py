@@ -121,19 +121,15 @@ def score_table(evidence: Evidence, spec: ScoreTable, full: bool) -> Table:
         [_head(line, tasks), *(cell for task in tasks for cell in _cells(evidence, spec, scores, line, task))]
         for line in lines
     ]
-    caption = spec.caption + " “All En”: the same questions in English." * any(
-        line.in_english for line in lines
-    )
+    is_in_english = any(line.in_english for line in lines)
+    caption = spec.caption + " “All En”: the same questions in English." * is_in_english
     if any(cell.signs for row in rows for cell in row):
         caption += f" {SIGNS}"
     order = ordered((row for row, _ in scores), SYSTEMS)
-    measured = (((name_of(row),), scores.get((row, task))) for row in order for task in tasks)
-    caption += in_dtypes((row, score) for row, score in measured if score)
+    cells = [(row, task) for row in order for task in tasks if (row, task) in scores]
+    caption += in_dtypes(((name_of(row),), scores[row, task]) for row, task in cells)
     rules = len(systems), sum(not line.in_english for line in lines)
-    return Table(
-        key_of(spec.number), spec.number, spec.title, columns, rows, caption,
-        rules,
-    )  # fmt: skip
+    return Table(key_of(spec.number), spec.number, spec.title, columns, rows, caption, rules)
 
 
 class _Line(NamedTuple):

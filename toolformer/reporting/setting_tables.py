@@ -6,7 +6,6 @@ from statistics import fmean
 from toolformer.reporting import paper
 from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.formatting import (
-    DASH,
     SYSTEMS,
     from_run,
     in_dtypes,
@@ -19,7 +18,7 @@ from toolformer.reporting.formatting import (
     shown_sizes,
     title_of,
 )
-from toolformer.reporting.table import Cell, Column, Table, number_columns, text_columns
+from toolformer.reporting.table import Cell, Column, Table, Value, cell, number_columns, text_columns
 
 LABELS = ("All", "AC", "NC", "%")
 _TABLE9 = (
@@ -48,17 +47,17 @@ def table9(evidence: Evidence, full: bool = False) -> Table:
         columns += [Column("All", name, detail=sizes), *number_columns(*LABELS[1:], group=name)]
         if task in paper.BY_K:
             columns += number_columns(*LABELS, group=f"{name}, paper", paper=True)
-    rows = []
+    rows: list[list[Value]] = []
     for k in sorted({*(paper.KS if full else ()), *(k for k, _ in evidence.by_k)}):
-        rows.append([Cell(str(k))])
+        rows.append([k])
         for task in tasks:
             score = evidence.by_k.get((k, task))
-            rows[-1] += _at_k(score, of_task(evidence.by_k, task)) if score else [Cell(DASH)] * len(LABELS)
+            rows[-1] += _at_k(score, of_task(evidence.by_k, task)) if score else [None] * len(LABELS)
             if task in paper.BY_K:
                 numbers = paper.BY_K[task].get(k, (None,) * len(LABELS))
-                rows[-1] += [Cell("" if number is None else f"{number:.1f}") for number in numbers]
+                rows[-1] += ["" if number is None else f"{number:.1f}" for number in numbers]
     caption = _TABLE9 + in_dtypes(((f"k = {k}",), score) for (k, _), score in evidence.by_k.items())
-    return Table("table9", "Table 9", "Decoding, by k", columns, rows if tasks else [], caption)
+    return Table.of("table9", "Table 9", "Decoding, by k", columns, rows if tasks else [], caption)
 
 
 def _at_k(score: Score, column: Sequence[Score]) -> list[Cell]:
@@ -66,36 +65,31 @@ def _at_k(score: Score, column: Sequence[Score]) -> list[Cell]:
     n, calls, metrics = score.n, score.calls, score.metrics
     cells = [score_cell(score, column, column)]
     for value, number in ((metrics.get("score_ac"), calls), (metrics.get("score_nc"), n - calls)):
-        cells.append(Cell(DASH) if value is None else share_cell(value, number, counted=True))
-    cells.append(share_cell(100 * calls / n, n) if n else Cell(DASH))
+        cells.append(cell(None) if value is None else share_cell(value, number, counted=True))
+    cells.append(share_cell(100 * calls / n, n) if n else cell(None))
     return [from_run(cell, score.run) for cell in cells]
 
 
 def by_threshold(evidence: Evidence) -> Table:
     """Toolformer by τ_f: what was kept, and the scores of the models trained on it."""
+    cells = evidence.by_threshold
+    of_tasks = {task: of_task(cells, task) for task in in_table_order(task for _, task in cells)}
     columns = [*text_columns("τ_f"), *number_columns("texts", "calls", group="In C*")]
-    of_tasks = {
-        task: of_task(evidence.by_threshold, task)
-        for task in in_table_order(task for _, task in evidence.by_threshold)
-    }
     for task, column in of_tasks.items():
         columns.append(Column(title_of(task), "Percent correct", detail=shown_sizes(column)))
-    rows = []
+    rows: list[list[Value]] = []
     for thresholds, run in sorted(evidence.kept.items(), key=lambda item: [value for _, value in item[0]]):
         values = {f"{value:g}" for _, value in thresholds}
         name = "; ".join(values if len(values) == 1 else (f"{tool} {value:g}" for tool, value in thresholds))
         counts = (run.metrics.get(f"{what}_kept") for what in ("texts", "calls"))
-        cells = [from_run(Cell(DASH if count is None else f"{count:,.0f}"), run) for count in counts]
-        scores = (
-            (evidence.by_threshold.get((thresholds, task)), column) for task, column in of_tasks.items()
+        kept = (from_run(cell(None if count is None else round(count)), run) for count in counts)
+        scores = ((cells.get((thresholds, task)), column) for task, column in of_tasks.items())
+        rows.append(
+            [name, *kept, *(score_cell(score, column) if score else None for score, column in scores)]
         )
-        cells += [score_cell(score, column) if score else Cell(DASH) for score, column in scores]
-        rows.append([Cell(name), *cells])
-    caption = _BY_THRESHOLD + in_dtypes(
-        ((", ".join(f"τ_f = {value:g}" for _, value in row),), score)
-        for (row, _), score in evidence.by_threshold.items()
-    )
-    return Table("by_threshold", "By τ_f", "Score by filtering threshold", columns, rows, caption)
+    names = {row: ", ".join(f"τ_f = {value:g}" for _, value in row) for row, _ in cells}
+    caption = _BY_THRESHOLD + in_dtypes(((names[row],), score) for (row, _), score in cells.items())
+    return Table.of("by_threshold", "By τ_f", "Score by filtering threshold", columns, rows, caption)
 
 
 def wordings(evidence: Evidence) -> Table:
@@ -103,14 +97,13 @@ def wordings(evidence: Evidence) -> Table:
     cells: dict[tuple[str, str], dict[str, Score]] = {}
     for (row, wording, task), score in evidence.wordings.items():
         cells.setdefault((row, task), {})[wording] = score
-    rows: list[list[Cell]] = []
+    rows: list[list[Value]] = []
     rules = []
     for system in ordered((row for row, _ in cells), SYSTEMS):
         rules.append(len(rows))
         for task in in_table_order(task for row, task in cells if row == system):
             scores = cells[system, task]
-            sizes = shown_sizes(scores.values())
-            head = [Cell(name_of(system)), Cell(title_of(task), sizes), Cell(str(len(scores)))]
+            head = name_of(system), cell(title_of(task), shown_sizes(scores.values())), len(scores)
             values = {wording: score.value for wording, score in scores.items()}
             shares = {wording: 100 * score.metrics.get("call_share", 0) for wording, score in scores.items()}
             rows.append([*head, *_spread(scores, values), *_spread(scores, shares)])
@@ -121,7 +114,7 @@ def wordings(evidence: Evidence) -> Table:
         ((name_of(row),), score) for (row, *_), score in evidence.wordings.items()
     )
     title = "Score and share of calls by wording"
-    return Table("wordings", "Wordings", title, columns, rows, caption, rules)
+    return Table.of("wordings", "Wordings", title, columns, rows, caption, rules)
 
 
 def _spread(scores: Mapping[str, Score], values: Mapping[str, float]) -> Iterator[Cell]:

@@ -1,8 +1,11 @@
 """A report before any markup: tables and figures, as `tables` and `figures` make and the templates print them."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+DASH = "–"
+"""Of what was not measured."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,17 @@ class Cell:
     """As machines read it, where the text is not a plain number."""
 
 
+Value = Cell | str | int | None
+"""A cell, its text, a count, or `None` for what was not measured."""
+
+
+def cell(value: Value, detail: str = "") -> Cell:
+    """The cell of a value, with small print."""
+    if isinstance(value, Cell):
+        return value
+    return Cell(DASH if value is None else value if isinstance(value, str) else f"{value:,}", detail)
+
+
 @dataclass(frozen=True)
 class Column:
     """A column; neighbours of the same group share a heading."""
@@ -38,11 +52,13 @@ class Column:
     numeric: bool = True
     wide: bool = False
     """Whether it holds sentences that wrap."""
+    code: bool = False
+    """Whether it holds commands, to be copied as they are."""
 
 
-def text_columns(*labels: str, wide: Collection[str] = ()) -> list[Column]:
-    """Columns without numbers; the `wide` ones hold sentences."""
-    return [Column(label, numeric=False, wide=label in wide) for label in labels]
+def text_columns(*labels: str, wide: Collection[str] = (), code: str | None = None) -> list[Column]:
+    """Columns without numbers; the `wide` ones hold sentences, that of the label `code` commands."""
+    return [Column(name, numeric=False, wide=name in wide, code=name == code) for name in labels]
 
 
 def number_columns(*labels: str, group: str = "", paper: bool = False) -> list[Column]:
@@ -59,6 +75,7 @@ class Table:
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
+    """`of` takes plain values."""
     caption: str = ""
     rules: Sequence[int] = ()
     """Indices of the rows that have a rule above them; none above the first row or below the last."""
@@ -69,6 +86,14 @@ class Table:
     def __post_init__(self) -> None:
         rules = [index for index in dict.fromkeys(self.rules) if 0 < index < len(self.rows)]
         object.__setattr__(self, "rules", rules)
+
+    @classmethod
+    def of(
+        cls, key: str, number: str, title: str, columns: Sequence[Column], rows: Iterable[Iterable[Value]],
+        caption: str = "", rules: Sequence[int] = (),
+    ) -> "Table":  # fmt: skip
+        """A table of plain values."""
+        return cls(key, number, title, columns, [[*map(cell, row)] for row in rows], caption, rules)
 
 
 @dataclass(frozen=True)

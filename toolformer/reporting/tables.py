@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import compress
 
 from toolformer.reporting import paper
 from toolformer.reporting.annotation_tables import examples_kept, funnel, lost, reasons
@@ -16,14 +17,13 @@ from toolformer.reporting.formatting import (
     name_of,
     ordered,
     repeats,
-    shown_count,
     title_of,
 )
 from toolformer.reporting.ladder import ladder
 from toolformer.reporting.outcome_tables import cost, headline, paired, tool_use
 from toolformer.reporting.score_tables import SCORE_TABLES, absent, key_of, score_table
 from toolformer.reporting.setting_tables import by_threshold, table9, wordings
-from toolformer.reporting.table import Cell, Column, Content, Figure, Table, text_columns
+from toolformer.reporting.table import Cell, Column, Content, Figure, Table, Value, text_columns
 from toolformer.results import Run
 
 
@@ -81,32 +81,26 @@ def _rounding(evidence: Evidence) -> Iterator[str]:
 
 def _measured_by_the_paper(table: Table) -> Table:
     """The table without those of the paper's columns that hold nothing."""
-    shown = [
-        index
-        for index, column in enumerate(table.columns)
-        if not column.paper or any(row[index].text for row in table.rows)
-    ]
-    rows = [[row[index] for index in shown] for row in table.rows]
-    return replace(table, columns=[table.columns[index] for index in shown], rows=rows)
+    cells = zip(*table.rows, strict=True) if table.rows else ((),) * len(table.columns)
+    filled = [any(cell.text for cell in column) for column in cells]
+    shown = [not column.paper or held for column, held in zip(table.columns, filled, strict=True)]
+    rows = [[*compress(row, shown)] for row in table.rows]
+    return replace(table, columns=[*compress(table.columns, shown)], rows=rows)
 
 
 def calls(annotation: Annotation) -> Table:
     """Table 10."""
     columns = text_columns("Example", annotation.difference, "", wide=["Example"])
     columns[1] = Column(annotation.difference)
-    rows = [
-        [
-            Cell(passage.call, bold=True, before=passage.before, after=passage.after),
-            Cell(f"{passage.gain:.2f}"),
-            Cell("kept" if passage.kept else "rejected"),
-        ]
-        for passage in annotation.examples
-    ]
+    rows: list[list[Value]] = []
+    for passage in annotation.examples:
+        call = Cell(passage.call, bold=True, before=passage.before, after=passage.after)
+        rows.append([call, f"{passage.gain:.2f}", "kept" if passage.kept else "rejected"])
     caption = (
         f"Calls that the filter kept, best first, and a few that it rejected, in their texts. The gain is "
         f"{annotation.difference} in nats: how much easier the following tokens become by the call's result."
     )
-    return Table("table10", "Table 10", "Kept and rejected calls", columns, rows, caption)
+    return Table.of("table10", "Table 10", "Kept and rejected calls", columns, rows, caption)
 
 
 def facts(evidence: Evidence) -> list[tuple[str, str]]:
@@ -115,13 +109,13 @@ def facts(evidence: Evidence) -> list[tuple[str, str]]:
     if evidence.annotation:
         funnels = evidence.annotation.funnel.values()
         documents = max((steps.get("documents", 0) for steps in funnels), default=0)
-        rows.append((shown_count(documents), "texts annotated"))
+        rows.append((f"{documents:,}", "texts annotated"))
         for name, label in (("sampled", "candidate calls"), ("kept", "calls kept")):
-            rows.append((shown_count(sum(steps.get(name, 0) for steps in funnels)), label))
+            rows.append((f"{sum(steps.get(name, 0) for steps in funnels):,}", label))
     answered = {key: score for key, score in evidence.scores.items() if not key[1].endswith("perplexity")}
     if answered:
-        rows.append((shown_count(len({task for _, task in answered})), "benchmarks"))
-        rows.append((shown_count(sum(score.n for score in answered.values())), "answers scored"))
+        rows.append((f"{len({task for _, task in answered}):,}", "benchmarks"))
+        rows.append((f"{sum(score.n for score in answered.values()):,}", "answers scored"))
     if evidence.model:
         rows.append((evidence.model, "model M"))
     return [*rows, *((dtype, "dtype") for dtype in dtypes(evidence.scores.items()))]
@@ -150,16 +144,16 @@ def runs(evidence: Evidence) -> Table:
         cells = [run.id[:8], name_of(facts.get("system") or facts.get("data", ""))]
         cells += [", ".join(columns_of[run.id]), repeats(run), f"{commit[:10]}{dash}{dirty}"]
         cells += [run.started.date().isoformat(), facts.get("device_name") or facts.get("device", "")]
-        rows.append([Cell(text) for text in (*cells, facts.get("dtype", ""))])
+        rows.append([*cells, facts.get("dtype", "")])
     labels = ("Run", "System or data", "Columns", "Again by", "Commit", "Date", "Device", "dtype")
-    columns = text_columns(*labels, wide=["Columns"])
-    return Table("runs", "", "Runs", columns, rows, "" if rows else "There is no finished run yet.")
+    columns = text_columns(*labels, wide=["Columns"], code="Again by")
+    return Table.of("runs", "", "Runs", columns, rows, "" if rows else "There is no finished run yet.")
 
 
 def symbols() -> Table:
     """The legend."""
-    rows = [[Cell(symbol), Cell(meaning)] for symbol, meaning in SYMBOLS.items()]
-    return Table("symbols", "", "Symbols", text_columns("Symbol", "Meaning", wide=["Meaning"]), rows)
+    columns = text_columns("Symbol", "Meaning", wide=["Meaning"])
+    return Table.of("symbols", "", "Symbols", columns, SYMBOLS.items())
 
 
 def missing(evidence: Evidence) -> Table:
@@ -181,5 +175,5 @@ def missing(evidence: Evidence) -> Table:
         for name, parts in lines.items()
         if parts
     ]
-    columns = text_columns("", "missing", "command", wide=["missing"])
-    return Table("missing", "", "Not measured yet", columns, [[*map(Cell, row)] for row in rows])
+    columns = text_columns("", "missing", "command", wide=["missing"], code="command")
+    return Table.of("missing", "", "Not measured yet", columns, rows)

@@ -23,7 +23,6 @@ from toolformer.results.reading import mapping, read
 from toolformer.results.run import LOCK, STAGES, STEP, SWEEP, Run, newest_first
 from toolformer.step import Step
 from toolformer.storage import acquired, lock_file, safe_join, sha256
-from toolformer.tools.identity import versions as tool_versions
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +74,12 @@ class Results:
     def latest(self, stage: str, experiment: str | None = None, **facts: Any) -> Run | None:
         """The FINISHED run of a stage that ended last."""
         return next(iter(self.runs(stage, experiment, **facts)), None)
+
+    def check_root(self) -> None:
+        """UserError if the folder of the runs does not exist, or is an earlier version's."""
+        if not self.root.is_dir():
+            raise UserError(f"there is no folder {self.root}; paths.root names the folder of the runs")
+        self.check_layout()
 
     def check_layout(self) -> None:
         """UserError if all runs of this root were made by a version that kept them in MLflow's database."""
@@ -165,6 +170,8 @@ class Results:
         """UserError if the run, or anything that it was made from, is of another version than the code."""
         if not self.versions:  # whoever only reads what a run says
             return
+        from toolformer.tools.identity import versions as tool_versions
+
         for step in run.step.all_steps():
             made: dict[str, tuple[Any, Any]] = {}
             made[step.name] = step.version, self.versions.get(step.name, step.version)

@@ -26,8 +26,9 @@ SUMMARY = (
 
 def report(config: Config, brief: bool = False) -> Report:
     """Writes Markdown, LaTeX, HTML and the figures under the runs folder, and prints the tables or, `brief`, a summary."""
-    results, root = instantiate.results(config), Path(config.paths.root)
-    results.check_layout()
+    root = Path(config.paths.root)
+    Results(root).check_root()
+    results = instantiate.results(config)
     log.info("report: of the runs with name=%s", config.name)
     folder = safe_join(root / "report", config.name)
     report = build_report(results, config.name, folder, config.seed, full=config.paper == "full")
