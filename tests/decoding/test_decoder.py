@@ -90,6 +90,31 @@ def test_batches_decode_like_one_prompt_at_a_time(
     assert found == expected
 
 
+class Full(TopK):
+    """Top-k on a GPU that is full at its twelfth step."""
+
+    steps = 0
+
+    def starts_call(self, logits: torch.Tensor, start_id: int, rows: Sequence[Row]) -> torch.Tensor:
+        Full.steps += 1
+        if Full.steps == 12:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return super().starts_call(logits, start_id, rows)
+
+
+def test_a_full_gpu_halves_the_batch(language_model: LanguageModel, caplog: pytest.LogCaptureFixture) -> None:
+    expected = Decoder(language_model, tools(), batch_size=2).complete(PROMPTS, DOCUMENTS, max_new_tokens=9)
+    Full.steps = 0
+    decoder = Decoder(language_model, tools(), batch_size=2, start_policy=Full(10))
+    finished: list[list[int]] = []
+    found = decoder.complete(
+        PROMPTS, DOCUMENTS, max_new_tokens=9, on_batch=lambda numbers, _: finished.append(numbers)
+    )
+    assert found == expected
+    assert sorted(n for numbers in finished for n in numbers) == list(range(len(PROMPTS)))
+    assert caplog.messages == ["the GPU's memory is full; going on with decoding.batch_size=1"]
+
+
 PIECES = ("The", "is", "people", "[QA(ab) -> AB 1]", "[QA(abcd) -> AB 2]")
 
 

@@ -23,7 +23,7 @@ from toolformer.data import Document, FileCorpus
 from toolformer.lm import text_generator
 from toolformer.stages import engine
 from toolformer.stages.config import Config, compose, validate
-from toolformer.stages.engine.work import Worker
+from toolformer.stages.engine.work import Worker, devices
 from toolformer.stages.generate import finished
 
 
@@ -188,6 +188,58 @@ def test_a_worker_has_the_configured_threads_and_batches(
             assert f"generate: {logged}, dtype float32" in caplog.messages
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_full_gpu_halves_the_batches(tmp_path: Path, tiny_folder: Path, caplog: Log) -> None:
+    shards = ShardStore(tmp_path / "shards")
+    shards.add("one", [Document("d", "Today the library is closed, so read at home.")])
+    words = [f"model={tiny_folder}", f"paths.root={tmp_path}", "tools=[calendar]", "engine.batch_tokens=512"]
+    words += [f"tool.calendar.{key}" for key in ("samples=1", "max_positions=1", "max_call_tokens=2")]
+    steps: list[str] = []
+
+    def on_step(step: str) -> None:
+        steps.append(step)
+        if steps.count("scoring") == 1 == len(steps) - steps.index("scoring"):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    assert Worker(validate(compose("generate", words)), shards.folder, 1, on_step)("one").annotated
+    assert steps.count("scoring") == 2 and shards.is_there("one")
+    assert "the GPU's memory is full; going on with engine.batch_tokens=256" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("words", "visible", "expected"),
+    [
+        (["engine.workers=auto"], None, ["0", "1", "2"]),
+        (["engine.workers=auto", "lm.device=cuda"], "5,GPU-3f,7", ["5", "GPU-3f", "7"]),
+        (["engine.workers=5"], None, ["0", "1", "2", "0", "1"]),
+        (["engine.workers=auto", "lm.device=cpu"], None, [None]),
+        (["engine.workers=auto", "lm.device=cuda:1"], None, [None]),
+        (["engine.workers=2", "lm.device=cpu"], None, [None, None]),
+    ],
+)
+def test_local_workers_share_out_three_gpus(
+    monkeypatch: Patch, words: list[str], visible: str | None, expected: list[str | None]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    else:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    config = validate(compose("generate", words))
+    assert devices(config) == expected
+    alone = len(expected) <= len(set(expected))
+    assert config.engine.batch_tokens == ("auto" if alone else 2048)
+    assert config.decoding.batch_size == ("auto" if alone else 32)
+
+
+def test_one_worker_without_a_gpu(refused: Refused, tmp_path: Path) -> None:
+    config = validate(compose("generate", ["engine.workers=auto", "engine.batch_tokens=null"]))
+    assert config.engine.workers == 1 and config.engine.batch_tokens == "auto"
+    root = f"paths.root={tmp_path}"
+    assert "with engine=ray give a number" in refused("generate", root, "engine=ray", "engine.workers=auto")
+    assert "it must be auto or a whole number" in refused("generate", root, "engine.workers=0")
 
 
 def test_a_lower_threshold_than_the_shards_serve_is_refused(

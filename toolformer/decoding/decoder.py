@@ -20,6 +20,7 @@ from toolformer.decoding.policy import Policy, ToolNames, configured
 from toolformer.decoding.recording import Question
 from toolformer.decoding.settings import Decoding, cache_key_fields
 from toolformer.errors import UserError
+from toolformer.lm import memory
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Tool
 
@@ -75,7 +76,7 @@ class Decoder(Decoding, Completer[Completion]):
         rows, writer = self.begin(task)
         model = self.language_model
         head = model.bos_ids + model.encode(task.head) if task.head else ()
-        queue = Queue(model, rows, self.batch_size, head)
+        queue = self.queue(rows, task, head)
         for ended in self.run(queue, writer, self.start_policy or configured(self, self.tools)):
             yield {row.index: writer.completion(row) for row in ended}
 
@@ -97,6 +98,25 @@ class Decoder(Decoding, Completer[Completion]):
         limits = (self.max_calls, self.max_call_tokens, self.max_result_tokens, task.max_new_tokens)
         tools = {self.tools[key].name: self.tools[key] for key in keys}
         return rows, Writer(model, tools, *limits, task.stop, names)
+
+    def queue(self, rows: Sequence[Row], task: Task, head: Sequence[int] = ()) -> Queue:
+        """The rows as they wait for a place in the batch."""
+        longest = max((len(row.unread) for row in rows), default=0) + task.max_new_tokens
+        longest += self.max_calls * (self.max_call_tokens + self.max_result_tokens)
+        return Queue(self.language_model, rows, self.size(longest), head)
+
+    def size(self, tokens: int) -> int:
+        """Prompts decoded together, each of at most `tokens` tokens with all that follows it."""
+        self._size: int = self.batch_size
+        if self.batch_size == "auto":
+            model = self.language_model
+            self._size = memory.batch_rows(model.model, memory.free_bytes(model.device), tokens)
+        return self._size
+
+    def halve(self) -> str:
+        """See `Completer.halve`."""
+        self.batch_size = max(1, self._size // 2)
+        return f"decoding.batch_size={self.batch_size}"
 
     def room(self, max_new_tokens: int) -> int:
         """Tokens that a prompt may have, before its calls and its continuation; UserError if there is no room at all."""
@@ -167,7 +187,7 @@ class Decoder(Decoding, Completer[Completion]):
                 parts.append((batch, steady))
             if resumed:
                 parts.append((batch.with_results(resumed), range(len(resumed))))
-        free = self.batch_size - sum(len(numbers) for _, numbers in parts)
+        free = queue.ahead - sum(len(numbers) for _, numbers in parts)
         return Batch.join([*parts, *queue.take(free)])
 
     def _write_next(self, batch: Batch, writer: Writer, policy: Policy) -> None:

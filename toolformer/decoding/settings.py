@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolformer.data.bounds import Count, CountOrNone, Finite, NumberByName, OneOf, Share, TextByName
+from toolformer.data.bounds import (
+    Count,
+    CountOrAuto,
+    CountOrNone,
+    Finite,
+    NumberByName,
+    OneOf,
+    Share,
+    TextByName,
+)
 from toolformer.errors import UserError, near
 from toolformer.step import NOTHING, Decides
 
@@ -70,8 +79,9 @@ class Decoding:
     constrain_tool_name: bool = True
     """A call has the name of an allowed tool followed by a parenthesis, and no other call starts inside it; false:
     all of it is decoded greedily, as in the paper."""
-    batch_size: Annotated[Count, NOTHING] = 32
-    """Prompts decoded together."""
+    batch_size: Annotated[CountOrAuto, NOTHING] = "auto"
+    """Prompts decoded together. auto: by a GPU's free memory and the longest prompt, 32 to 256; 32 on a CPU. A GPU that is
+    full halves it."""
 
 
 def check_decoding(settings: Decoding, tools: Collection[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from toolformer.decoding.batch import Queue, Row
+from toolformer.decoding.batch import Row
 from toolformer.decoding.completion import Completer, Completion, Task
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.policy import RULES, Policy
@@ -162,12 +162,16 @@ class Tracer(Completer[Trace]):
         """As `Decoder.cache_key`."""
         return [self.decoder.cache_key(question), dict(self.reach), self.of_each_tool]
 
+    def halve(self) -> str:
+        """See `Completer.halve`."""
+        return self.decoder.halve()
+
     def batches(self, task: Task) -> Generator[dict[int, Trace], None, None]:
         """See `Completer.complete`."""
         rows, writer = self.decoder.begin(task)
         tools = self.decoder.tools if self.of_each_tool else {}
         observed = Measures(range(len(rows)), self.reach, tools)
-        queue = Queue(self.decoder.language_model, rows, self.decoder.batch_size)
+        queue = self.decoder.queue(rows, task)
         numbers = itertools.count(len(rows))
         without: dict[int, Completion] = {}
         called: dict[int, dict[int, Completion | None]] = {}

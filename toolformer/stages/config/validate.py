@@ -123,10 +123,31 @@ def _check_together(config: Config) -> None:
     for key in ("gpus_per_worker", "address") if engine.kind == "local" else ():
         if getattr(engine, key):
             raise UserError(f"engine.{key} is for engine=ray; add engine=ray, or leave it out")
+    if engine.workers != 1 or engine.kind == "ray":
+        _settle_workers(config)
     config.trainer.accumulation(processes=1)
     check_decoding(config.decoding, config.tool)
     if config.system == "endpoint":
         _check_endpoint(config.endpoint)
+
+
+def _settle_workers(config: Config) -> None:
+    """Replaces `auto` by a number of workers, and where workers share a device by the default batch sizes."""
+    from toolformer.lm import loading, memory
+
+    engine, decoding = config.engine, config.decoding
+    if engine.kind == "ray":
+        if engine.workers == "auto":
+            raise UserError("engine.workers=auto counts this machine's GPUs; with engine=ray give a number")
+        is_shared = engine.gpus_per_worker < 1
+    else:
+        count = max(1, loading.gpus(config.lm.device))
+        engine.workers = count if engine.workers == "auto" else engine.workers
+        is_shared = engine.workers > count
+    if is_shared and engine.batch_tokens == "auto":
+        engine.batch_tokens = memory.TOKENS_PER_BATCH
+    if is_shared and decoding.batch_size == "auto":
+        decoding.batch_size = memory.ROWS
 
 
 def _check_endpoint(endpoint: Endpoint) -> None:

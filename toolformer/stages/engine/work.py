@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,8 @@ from toolformer.stages.config import Config
 from toolformer.tools.runtime import Usage, usages
 
 if TYPE_CHECKING:
-    from toolformer.annotation.pipeline import Annotator
+    from toolformer.annotation.pipeline import Annotation, Annotator
+    from toolformer.data import Document
 
 log = logging.getLogger(__name__)
 
@@ -66,24 +67,39 @@ class Worker:
                 documents = self._store.documents(name)
                 annotator = self._annotator = self._annotator or self._load()
                 started = time.monotonic()
-                annotation = annotator.annotate(documents, self._on_step)
+                annotation = self._annotate(annotator, documents)
                 seconds = time.monotonic() - started
                 self._store.write(name, annotation.rows, annotation.funnel, documents, seconds)
                 return Outcome(name, True, annotation.tokens, seconds, tools=usages(annotator.tools))
         except UserError as error:
             return Outcome(name, error=str(error))
 
+    def _annotate(self, annotator: Annotator, documents: Sequence[Document]) -> Annotation:
+        """Annotates a shard; where the GPU's memory does not suffice, in smaller batches from here on."""
+        from toolformer.lm.memory import with_smaller_batches
+
+        model = annotator.language_model
+
+        def halve() -> str:
+            model.batch_tokens = max(1, model.batch_tokens // 2)
+            return f"engine.batch_tokens={model.batch_tokens}"
+
+        return with_smaller_batches(lambda: annotator.annotate(documents, self._on_step), halve)
+
     def _load(self) -> Annotator:
         import torch
 
         from toolformer.annotation.pipeline import Annotator
-        from toolformer.lm.batching import TOKENS_PER_BATCH
+        from toolformer.lm import memory
         from toolformer.lm.text_generator import load
 
         config, engine = self._config, self._config.engine
         torch.set_num_threads(engine.threads or self._threads or torch.get_num_threads())
         language_model = load(config.model, config.lm.dtype, config.lm.device)
-        language_model.batch_tokens = engine.batch_tokens or TOKENS_PER_BATCH
+        language_model.batch_tokens = engine.batch_tokens
+        if engine.batch_tokens == "auto":
+            free = memory.free_bytes(language_model.device)
+            language_model.batch_tokens = memory.batch_tokens(language_model.model, free)
         log.info(
             "generate: engine.threads=%d, engine.batch_tokens=%d, dtype %s",
             torch.get_num_threads(), language_model.batch_tokens, str(language_model.dtype).removeprefix("torch."),
@@ -105,3 +121,18 @@ def threads(config: Config, workers_here: int) -> int | None:
     if config.engine.threads is not None or workers_here == 1:
         return config.engine.threads
     return max(1, len(os.sched_getaffinity(0)) // workers_here)
+
+
+def devices(config: Config) -> list[str | None]:
+    """CUDA_VISIBLE_DEVICES of each local worker: the GPUs in turn; None leaves it as it is."""
+    from toolformer.lm.loading import gpus
+
+    count, visible = gpus(config.lm.device), os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",")[:count] if visible else [str(n) for n in range(count)]
+    return [names[rank % len(names)] if names else None for rank in range(config.engine.workers)]
+
+
+def use_device(device: str | None) -> None:
+    """Leaves this process one GPU, for its tools' models and threads too; only before CUDA is first used."""
+    if device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = device
