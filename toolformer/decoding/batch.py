@@ -134,7 +134,7 @@ class Queue:
     ) -> None:
         self._language_model = language_model
         self._rows = deque(rows)
-        self.ahead = ahead
+        self._ahead = ahead
         self._head = list(head)
         self._read: deque[tuple[Batch, list[int]]] = deque()
 
@@ -149,7 +149,7 @@ class Queue:
         """The next `count` prompts, as rows of the batches that they were read in."""
         while count > 0 and self:
             if not self._read:
-                rows = [self._rows.popleft() for _ in range(min(self.ahead, len(self._rows)))]
+                rows = [self._rows.popleft() for _ in range(min(self._ahead, len(self._rows)))]
                 size = len(self._head)
                 headed = [row for row in rows if size < len(row.unread) and row.unread[:size] == self._head]
                 self._read_ahead(headed, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
@@ -9,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
-from toolformer.lm.memory import with_smaller_batches
+from toolformer.lm.memory import BatchSize
 
 
 @dataclass(frozen=True)
@@ -106,12 +107,13 @@ class Completer(Generic[C]):
                     if on_batch and finished:
                         on_batch(list(finished), list(finished.values()))
 
-        with_smaller_batches(complete_rest, self.halve)
+        self.size.attempt(complete_rest)
         return [completions[n] for n in range(len(prompts))]
 
-    def halve(self) -> str:
-        """Halves the batch, where a GPU's memory does not suffice; returns the new setting."""
-        raise NotImplementedError
+    @functools.cached_property
+    def size(self) -> BatchSize:
+        """Prompts that are completed together, as last chosen."""
+        return BatchSize("decoding.batch_size", 1)
 
     def batches(self, task: Task) -> Generator[dict[int, C], None, None]:
         """Completions by the number of their prompt, as soon as they are finished."""

@@ -43,6 +43,8 @@ POLICIES = {"topk": "k", "bias": "bias", "threshold": "threshold"}
 """When a call starts: the policies, each with the setting that it reads."""
 TUNED = "tuned"
 """The policy that is stored with the model (toolformer tune-policy): one of the others."""
+BATCH_SIZE = 32
+"""Prompts decoded together where their number is `auto` and no GPU's memory is to be filled."""
 
 
 @dataclass(kw_only=True)
@@ -80,8 +82,8 @@ class Decoding:
     """A call has the name of an allowed tool followed by a parenthesis, and no other call starts inside it; false:
     all of it is decoded greedily, as in the paper."""
     batch_size: Annotated[CountOrAuto, NOTHING] = "auto"
-    """Prompts decoded together. auto: by a GPU's free memory and the longest prompt, 32 to 256; 32 on a CPU. A GPU that is
-    full halves it."""
+    """Prompts decoded together. auto: by a GPU's free memory and the longest prompt, at most 256; 32 on a CPU. Halved once
+    if the GPU's memory is full."""
 
 
 def check_decoding(settings: Decoding, tools: Collection[str]) -> None:

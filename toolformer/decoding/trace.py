@@ -8,6 +8,7 @@ For policies with a value for each tool the name of every such call is written t
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.policy import RULES, Policy
 from toolformer.decoding.recording import Question
 from toolformer.errors import UserError
+from toolformer.lm.memory import BatchSize
 from toolformer.tools.base import Tool
 
 NO_OTHERS: Mapping[str, float] = {}
@@ -162,9 +164,10 @@ class Tracer(Completer[Trace]):
         """As `Decoder.cache_key`."""
         return [self.decoder.cache_key(question), dict(self.reach), self.of_each_tool]
 
-    def halve(self) -> str:
-        """See `Completer.halve`."""
-        return self.decoder.halve()
+    @functools.cached_property
+    def size(self) -> BatchSize:
+        """The decoder's."""
+        return self.decoder.size
 
     def batches(self, task: Task) -> Generator[dict[int, Trace], None, None]:
         """See `Completer.complete`."""

@@ -1,75 +1,98 @@
-"""Batch sizes that fill a GPU, from its free memory and the size of a model's cache; and smaller ones when it is full.
+"""Batch sizes that fit into a GPU's free memory, and half of one when the memory is full.
 
-Sizes are powers of two, so that a little more or less free memory does not change them: batch sizes round differently.
+Sizes are powers of two, so that a little more or less free memory does not change them: batches of another shape round
+differently.
 """
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
-from toolformer.lm.batching import TOKENS_PER_BATCH, cached_per_batch
+from toolformer.errors import UserError
+from toolformer.lm.batching import cached_per_batch
 from toolformer.lm.loading import release_memory
 
 log = logging.getLogger(__name__)
 
 SHARE = 0.6
-"""Share of the free memory to plan with; activations, masks and the tools' models need some too."""
-LOGIT_BYTES = 10
-"""Of an entry of the vocabulary: a logit in 16 bits, and two copies in float32."""
-CACHES = 3
-"""Caches that decoding may hold at once: of its rows, of as many prompts read ahead, and a copy while rows are joined."""
-LARGEST_TOKENS = 65_536
-ROWS, LARGEST_ROWS = 32, 256
+"""Share of the free memory to plan with. Activations, masks, few-shot prompts and the tools' models need some too."""
+LOGIT_BYTES = 12
+"""Per entry of a row of logits: itself in the model's dtype, a float32 copy, and one more while it is normalised."""
+CACHES = 4
+"""Caches that decoding may hold at once: its rows', that of as many prompts read ahead, and two copies while rows are joined."""
+SPARE = 1.25
+"""Growth of a cache's buffer beyond its tokens."""
+LARGEST_TOKENS, LARGEST_ROWS = 16_384, 256
+INDICES = 2**31
+"""Some GPU kernels count the elements of a tensor, here of logits, in 32 bits."""
 
 T = TypeVar("T")
 
 
-def free_bytes(device: torch.device) -> int | None:
-    """Memory of a GPU that this process may still use; None on other devices."""
-    if device.type != "cuda":
-        return None
+@dataclass(frozen=True)
+class Memory:
+    """A GPU's free memory, and what a model needs of it, in bytes."""
+
+    cache: int
+    """Of the keys and values of one token."""
+    vocabulary: int
+    """Number of its tokens."""
+    free: int
+
+    def batch_tokens(self) -> int:
+        """Tokens per batch of annotation. Up to as many branches have logits; half as many rows are normalised."""
+        needed = SPARE * cached_per_batch(1) * self.cache + LOGIT_BYTES * self.vocabulary
+        return self._fitting(needed, min(LARGEST_TOKENS, INDICES // self.vocabulary))
+
+    def batch_rows(self, tokens: int) -> int:
+        """Rows that are decoded together, each of at most `tokens` tokens."""
+        needed = SPARE * CACHES * tokens * self.cache + 2 * LOGIT_BYTES * self.vocabulary
+        return self._fitting(needed, LARGEST_ROWS)
+
+    def _fitting(self, needed: float, most: int) -> int:
+        """The largest power of two that fits, at least one."""
+        count = max(1, min(int(SHARE * self.free / needed), most))
+        return 1 << count.bit_length() - 1
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory of a GPU that this process may use: what nobody has taken, and what PyTorch keeps for it unused."""
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return torch.cuda.mem_get_info(device)[0] + unused
 
 
-def cache_bytes(model: Any) -> int:
-    """Bytes of the keys and values of one token."""
-    config = model.config.get_text_config()
-    heads = getattr(config, "num_attention_heads", None) or 1
-    size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    groups = getattr(config, "num_key_value_heads", None) or heads
-    return int(2 * config.num_hidden_layers * groups * size * model.dtype.itemsize)
+class BatchSize:
+    """The value of a setting, halved once when the GPU's memory is full.
 
+    Args:
+        key: of the setting, such as `decoding.batch_size`.
+    """
 
-def batch_tokens(model: Any, free: int | None) -> int:
-    """Tokens per batch of annotation in `free` bytes; the default where None."""
-    logits = model.config.get_text_config().vocab_size * LOGIT_BYTES // 2  # of every other token
-    needed = cached_per_batch(1) * cache_bytes(model) + logits
-    return _fitting(free, needed, TOKENS_PER_BATCH, LARGEST_TOKENS)
+    def __init__(self, key: str, value: int) -> None:
+        self.key, self.value, self._is_halved = key, value, False
 
+    def choose(self, value: int) -> int:
+        """Takes a new value, or half of it if half was needed before; returns what it took."""
+        self.value = max(1, value // 2) if self._is_halved else value
+        return self.value
 
-def batch_rows(model: Any, free: int | None, tokens: int) -> int:
-    """Rows decoded together in `free` bytes, each of at most `tokens` tokens; the default where None."""
-    logits = model.config.get_text_config().vocab_size * LOGIT_BYTES
-    return _fitting(free, CACHES * tokens * cache_bytes(model) + logits, ROWS, LARGEST_ROWS)
+    def attempt(self, work: Callable[[], T]) -> T:
+        """The result of `work`, which is begun again with half the size if the memory is full for the first time.
 
-
-def _fitting(free: int | None, needed: int, least: int, most: int) -> int:
-    """The largest power of two that fits, within bounds that are powers of two."""
-    if free is None:
-        return least
-    count = min(max(int(SHARE * free) // needed, least), most)
-    return 1 << count.bit_length() - 1
-
-
-def with_smaller_batches(work: Callable[[], T], halve: Callable[[], str]) -> T:
-    """Does the work; if the GPU's memory does not suffice, a second time after `halve`, which returns the new setting."""
-    try:
-        return work()
-    except torch.OutOfMemoryError:
-        pass  # its traceback holds on to tensors, so the memory is released after this block
-    release_memory()
-    log.warning("the GPU's memory is full; going on with %s", halve())
-    return work()
+        UserError if it is full again.
+        """
+        try:
+            return work()
+        except torch.OutOfMemoryError as error:
+            if self._is_halved or self.value == 1:
+                raise UserError(
+                    f"the GPU's memory is full at {self.key}={self.value}; finished work is kept: set a lower number, or see "
+                    "with nvidia-smi what else uses the GPU"
+                ) from error
+        release_memory()  # after the block, since the error's traceback holds tensors
+        self._is_halved = True
+        log.warning("the GPU's memory is full; going on with %s=%d", self.key, self.choose(self.value))
+        return self.attempt(work)

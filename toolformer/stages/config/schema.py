@@ -158,12 +158,12 @@ class EngineConfig:
     """local (this machine) or ray (on this machine or a cluster)."""
     workers: CountOrAuto = 1
     """Replicas of the model, each with its tools, that work side by side; local ones share out the machine's GPUs.
-    auto: one per GPU, or one without any."""
+    auto: one per GPU, one without a GPU."""
     threads: Count | None = None
     """CPU threads of a worker; null: the machine's cores shared among its workers."""
     batch_tokens: CountOrAuto = "auto"
     """Tokens that the model is fed at once at most in annotation; the memory needed grows with it. auto: by a GPU's free
-    memory, 2,048 to 65,536; 2,048 on a CPU. A GPU that is full halves it."""
+    memory, at most 16,384; 2,048 on a CPU. Halved once if the GPU's memory is full."""
     cpus_per_worker: Amount = 0.5
     """ray: CPUs that a worker reserves; at most the machine's for all workers."""
     gpus_per_worker: Amount = 0.0

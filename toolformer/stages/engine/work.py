@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from toolformer.tools.runtime import Usage, usages
 
 if TYPE_CHECKING:
     from toolformer.annotation.pipeline import Annotation, Annotator
-    from toolformer.data import Document
+    from toolformer.lm.memory import BatchSize
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Worker:
         self._on_step = on_step
         self._store = ShardStore(folder)
         self._threads = threads
-        self._annotator: Annotator | None = None
+        self._loaded: tuple[Annotator, BatchSize] | None = None
 
     def __call__(self, name: str) -> Outcome:
         """Does a shard of the plan, unless another process holds it or has done it."""
@@ -65,46 +65,41 @@ class Worker:
                 if not ours or self._store.is_there(name):
                     return Outcome(name)
                 documents = self._store.documents(name)
-                annotator = self._annotator = self._annotator or self._load()
+                annotator, batch_tokens = self._loaded = self._loaded or self._load()
+
+                def annotate() -> Annotation:
+                    annotator.language_model.batch_tokens = batch_tokens.value
+                    return annotator.annotate(documents, self._on_step)
+
                 started = time.monotonic()
-                annotation = self._annotate(annotator, documents)
+                annotation = batch_tokens.attempt(annotate)
                 seconds = time.monotonic() - started
                 self._store.write(name, annotation.rows, annotation.funnel, documents, seconds)
                 return Outcome(name, True, annotation.tokens, seconds, tools=usages(annotator.tools))
         except UserError as error:
             return Outcome(name, error=str(error))
 
-    def _annotate(self, annotator: Annotator, documents: Sequence[Document]) -> Annotation:
-        """Annotates a shard; where the GPU's memory does not suffice, in smaller batches from here on."""
-        from toolformer.lm.memory import with_smaller_batches
-
-        model = annotator.language_model
-
-        def halve() -> str:
-            model.batch_tokens = max(1, model.batch_tokens // 2)
-            return f"engine.batch_tokens={model.batch_tokens}"
-
-        return with_smaller_batches(lambda: annotator.annotate(documents, self._on_step), halve)
-
-    def _load(self) -> Annotator:
+    def _load(self) -> tuple[Annotator, BatchSize]:
         import torch
 
         from toolformer.annotation.pipeline import Annotator
-        from toolformer.lm import memory
+        from toolformer.lm.batching import TOKENS_PER_BATCH
+        from toolformer.lm.memory import BatchSize
         from toolformer.lm.text_generator import load
 
         config, engine = self._config, self._config.engine
         torch.set_num_threads(engine.threads or self._threads or torch.get_num_threads())
         language_model = load(config.model, config.lm.dtype, config.lm.device)
-        language_model.batch_tokens = engine.batch_tokens
-        if engine.batch_tokens == "auto":
-            free = memory.free_bytes(language_model.device)
-            language_model.batch_tokens = memory.batch_tokens(language_model.model, free)
+        tokens = engine.batch_tokens
+        if tokens == "auto":
+            memory = language_model.gpu_memory()
+            tokens = memory.batch_tokens() if memory else TOKENS_PER_BATCH
+        batch_tokens = BatchSize("engine.batch_tokens", tokens)
         log.info(
             "generate: engine.threads=%d, engine.batch_tokens=%d, dtype %s",
-            torch.get_num_threads(), language_model.batch_tokens, str(language_model.dtype).removeprefix("torch."),
+            torch.get_num_threads(), batch_tokens.value, str(language_model.dtype).removeprefix("torch."),
         )  # fmt: skip
-        return Annotator(
+        annotator = Annotator(
             language_model,
             [instantiate.tool_settings(config, key) for key in config.tools],
             instantiate.tools(config),
@@ -114,6 +109,7 @@ class Worker:
             floor=self._store.floor,
             rules=config.screen,
         )
+        return annotator, batch_tokens
 
 
 def threads(config: Config, workers_here: int) -> int | None:
@@ -127,8 +123,9 @@ def devices(config: Config) -> list[str | None]:
     """CUDA_VISIBLE_DEVICES of each local worker: the GPUs in turn; None leaves it as it is."""
     from toolformer.lm.loading import gpus
 
-    count, visible = gpus(config.lm.device), os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = visible.split(",")[:count] if visible else [str(n) for n in range(count)]
+    count = gpus(config.lm.device)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
+    names = [name.strip() for name in visible.split(",")[:count]]
     return [names[rank % len(names)] if names else None for rank in range(config.engine.workers)]
 
 
