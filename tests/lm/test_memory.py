@@ -78,4 +78,4 @@ def test_a_size_is_halved_once(caplog: pytest.LogCaptureFixture) -> None:
         size.attempt(work)
     assert tried == [2048, 1024]
     assert caplog.messages == ["the GPU's memory is full; going on with engine.batch_tokens=1024"]
-    assert size.choose(512) == 256, "a size chosen anew"
+    assert [size.choose(value) for value in (512, 4096)] == [256, 1024]

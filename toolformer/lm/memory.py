@@ -72,11 +72,12 @@ class BatchSize:
     """
 
     def __init__(self, key: str, value: int) -> None:
-        self.key, self.value, self._is_halved = key, value, False
+        self.key, self.value = key, value
+        self._most: int | None = None
 
     def choose(self, value: int) -> int:
-        """Takes a new value, or half of it if half was needed before; returns what it took."""
-        self.value = max(1, value // 2) if self._is_halved else value
+        """Takes a new value, or half of it if the memory was full before; returns what it took."""
+        self.value = max(1, min(value // 2, self._most)) if self._most else value
         return self.value
 
     def attempt(self, work: Callable[[], T]) -> T:
@@ -87,12 +88,12 @@ class BatchSize:
         try:
             return work()
         except torch.OutOfMemoryError as error:
-            if self._is_halved or self.value == 1:
+            if self._most or self.value == 1:
                 raise UserError(
                     f"the GPU's memory is full at {self.key}={self.value}; finished work is kept: set a lower number, or see "
                     "with nvidia-smi what else uses the GPU"
                 ) from error
         release_memory()  # after the block, since the error's traceback holds tensors
-        self._is_halved = True
-        log.warning("the GPU's memory is full; going on with %s=%d", self.key, self.choose(self.value))
+        self.value = self._most = self.value // 2
+        log.warning("the GPU's memory is full; going on with %s=%d", self.key, self.value)
         return self.attempt(work)
