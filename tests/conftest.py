@@ -2,13 +2,15 @@
 
 import functools
 import gc
+import itertools
 import os
 import random
 import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -182,6 +184,22 @@ def language_model(request: pytest.FixtureRequest) -> LanguageModel:
 def tiny_gpt2() -> LanguageModel:
     tokenizer = tiny_tokenizer()
     return LanguageModel(tiny_model("gpt2", len(tokenizer)), tokenizer, name="tiny gpt2")
+
+
+@contextmanager
+def full_gpu(language_model: LanguageModel, passes: Container[int]) -> Iterator[None]:
+    """The forward passes of these numbers find a GPU's memory full."""
+    numbers = itertools.count(1)
+
+    def begin(*_: Any) -> None:
+        if next(numbers) in passes:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+    hook = language_model.model.register_forward_pre_hook(begin)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ class LoggedCalendar:
     def run(self, inputs: list[str], documents: list[Any]) -> list[Result]:
         with self._log.open("a") as log:
             for doc_id in sorted({document.doc_id for document in documents}):
-                log.write(f"{os.getpid()} {doc_id}\n")
+                log.write(f"{os.getpid()} {doc_id} {os.environ.get('CUDA_VISIBLE_DEVICES')}\n")
         deadline = time.monotonic() + 60
         while len(who_did(self._log)) < self._crowd and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -52,9 +52,14 @@ def who_did(log: Path) -> dict[int, list[str]]:
     """The documents that each process asked the tool about."""
     found: dict[int, list[str]] = defaultdict(list)
     for line in log.read_text().splitlines() if log.exists() else ():
-        pid, doc_id = line.split()
+        pid, doc_id, _ = line.split()
         found[int(pid)].append(doc_id)
     return found
+
+
+def visible_gpus(log: Path) -> set[str]:
+    """The GPUs that each process saw which asked the tool."""
+    return {line.split()[2] for line in log.read_text().splitlines()}
 
 
 class Process:

@@ -3,6 +3,7 @@
 import copy
 import datetime
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -11,12 +12,13 @@ import pytest
 import torch
 
 from tests import textbook
-from tests.conftest import ARCHITECTURES, taught_model, tiny_model, tiny_tokenizer
+from tests.conftest import ARCHITECTURES, full_gpu, taught_model, tiny_model, tiny_tokenizer
 from toolformer.data import Document
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.decoding.trace import Trace, Tracer
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.memory import Memory
 from toolformer.tools.base import Result, Tool
 
 PROMPTS = [
@@ -77,6 +79,46 @@ def test_batches_decode_like_one_prompt_at_a_time(
     settings = {"k": k, "max_call_tokens": 14, "constrain_tool_name": constrain}
     found, expected = both(language_model, PROMPTS, 9, **settings)
     assert found == expected
+
+
+def test_a_full_gpu_halves_the_batch_once(
+    language_model: LanguageModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    def complete() -> list[Completion]:
+        finished.clear()
+        return Decoder(language_model, tools(), batch_size=2).complete(
+            PROMPTS, DOCUMENTS, max_new_tokens=9, on_batch=lambda numbers, _: finished.extend(numbers)
+        )
+
+    finished: list[int] = []
+    expected = complete()
+    with full_gpu(language_model, {12}):
+        assert complete() == expected
+    assert sorted(finished) == list(range(len(PROMPTS)))
+    assert caplog.messages == ["the GPU's memory is full; going on with decoding.batch_size=1"]
+    with full_gpu(language_model, {12, 20}), pytest.raises(UserError, match="full at decoding.batch_size=1;"):
+        complete()
+
+
+def test_a_full_gpu_halves_the_batch_of_a_traced_decode(tiny_gpt2: LanguageModel) -> None:
+    tracer = Tracer(Decoder(tiny_gpt2, tools(), batch_size=4))
+    expected = [trace.completions for trace in tracer.complete(PROMPTS, DOCUMENTS, max_new_tokens=9)]
+    with full_gpu(tiny_gpt2, {12}):
+        traces = tracer.complete(PROMPTS, DOCUMENTS, max_new_tokens=9)
+    assert [trace.completions for trace in traces] == expected and tracer.size.value == 2
+
+
+def test_an_automatic_batch_is_sized_by_a_gpus_memory(
+    language_model: LanguageModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    expected = Decoder(language_model, tools()).complete(PROMPTS, DOCUMENTS, max_new_tokens=9)
+    assert caplog.messages == []
+    monkeypatch.setattr(LanguageModel, "gpu_memory", lambda self: Memory(1000, 256, 16 * 10**6))
+    decoder = Decoder(language_model, tools())
+    with full_gpu(language_model, {3}):
+        assert decoder.complete(PROMPTS, DOCUMENTS, max_new_tokens=9) == expected
+    assert re.findall(r"batch_size=(\d+)", caplog.text) == ["8", "4", "4"], "halved for good"
 
 
 PIECES = ("The", "is", "people", "[QA(ab) -> AB 1]", "[QA(abcd) -> AB 2]")

@@ -1,5 +1,6 @@
 """The annotation in one process: what it reads and how often, and what becomes of damaged files."""
 
+import datetime
 import json
 import os
 import sys
@@ -13,16 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tests.conftest import Capture, Patch, Refused
-from tests.processes import PATIENCE, SHARDS, Place, who_did
+from tests.conftest import Capture, Log, Patch, Refused, full_gpu
+from tests.processes import PATIENCE, SHARDS, Place, visible_gpus, who_did
 from toolformer.annotation.results import RESULTS
 from toolformer.annotation.shards import ShardStore
 from toolformer.cli import main
 from toolformer.data import Document, FileCorpus
-from toolformer.lm import text_generator
+from toolformer.lm import loading, text_generator
+from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.memory import Memory
 from toolformer.stages import engine
 from toolformer.stages.config import Config, compose, validate
-from toolformer.stages.engine.work import Worker
+from toolformer.stages.engine.work import Worker, devices
 from toolformer.stages.generate import finished
 
 
@@ -171,6 +174,73 @@ def test_a_worker_has_the_configured_threads_and_batches(tmp_path: Path, tiny_fo
             assert [torch.get_num_threads(), model.batch_tokens] == expected
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("words", "first"), [(["engine.batch_tokens=512"], 512), ([], 1024)])
+def test_a_full_gpu_halves_the_batches_once(
+    place: Place, tmp_path: Path, caplog: Log, monkeypatch: Patch, words: list[str], first: int
+) -> None:
+    """Those of a number, and those by the GPU's memory; each later shard begins with the half."""
+    monkeypatch.setattr(LanguageModel, "gpu_memory", lambda self: Memory(10_000, 500, 2**29))
+    shards = ShardStore(tmp_path / "shards")
+    for day, name in enumerate(("one", "two", "three")):
+        shards.add(name, [Document("d", f"On day {day} we met.", date=datetime.date(2021, 3, 1))])
+    worker = Worker(validate(compose("generate", place.words(tmp_path, *words, pause=0)[1:])), shards.folder)
+    model = text_generator.load(str(place.model), "float32", "auto")
+    with full_gpu(model, {2}):
+        assert worker("one").annotated and worker("two").annotated
+    half = first // 2
+    assert model.batch_tokens == half
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [f"the GPU's memory is full; going on with engine.batch_tokens={half}"]
+    with full_gpu(model, range(10**6)):
+        error = str(worker("three").error)
+    assert error.startswith(f"the GPU's memory is full at engine.batch_tokens={half}; finished work is kept")
+    assert not shards.is_there("three")
+
+
+@pytest.mark.parametrize(
+    ("words", "visible", "expected"),
+    [
+        (["engine.workers=auto"], None, ["0", "1", "2"]),
+        (["engine.workers=auto", "lm.device=cuda"], "5,GPU-3f,7", ["5", "GPU-3f", "7"]),
+        (["engine.workers=5"], None, ["0", "1", "2", "0", "1"]),
+        (["engine.workers=auto", "lm.device=cpu"], None, [None]),
+        (["engine.workers=auto", "lm.device=cuda:1"], None, [None]),
+        (["engine.workers=2", "lm.device=cpu"], None, [None, None]),
+    ],
+)
+def test_local_workers_share_out_three_gpus(
+    monkeypatch: Patch, words: list[str], visible: str | None, expected: list[str | None]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    else:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    config = validate(compose("generate", words))
+    assert devices(config) == expected
+    alone = len(expected) <= len(set(expected))
+    assert config.engine.batch_tokens == ("auto" if alone else 2048)
+    assert config.decoding.batch_size == ("auto" if alone else 32)
+
+
+def test_each_worker_sees_one_gpu(place: Place, tmp_path: Path, monkeypatch: Patch) -> None:
+    """Two of three, as a user or Slurm leaves them to the command."""
+    place.log.unlink(missing_ok=True)  # of other tests
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
+    monkeypatch.setattr(loading, "gpus", lambda device="auto": 2)
+    assert main(place.words(tmp_path, "engine.workers=auto", pause=0, crowd=2)) == 0
+    assert len(who_did(place.log)) == 2 and visible_gpus(place.log) == {"2", "0"}
+
+
+def test_one_worker_without_a_gpu(refused: Refused, tmp_path: Path) -> None:
+    config = validate(compose("generate", ["engine.workers=auto", "engine.batch_tokens=null"]))
+    assert config.engine.workers == 1 and config.engine.batch_tokens == "auto"
+    root = f"paths.root={tmp_path}"
+    assert "with engine=ray give a number" in refused("generate", root, "engine=ray", "engine.workers=auto")
+    assert "it must be auto or a whole number" in refused("generate", root, "engine.workers=0")
 
 
 def test_a_lower_threshold_than_the_shards_serve_is_refused(

@@ -44,9 +44,19 @@ def _printable(value: str) -> str:
     return value
 
 
+def _count_or_auto(value: Any) -> Any:
+    if value is None or value == "auto":  # null was the default of engine.batch_tokens
+        return "auto"
+    if type(value) is not int or not 1 <= value <= LARGEST:
+        raise ValueError("it must be auto or a whole number of at least 1")
+    return value
+
+
 LARGEST = 2**63 - 1
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
 CountOrNone = Annotated[int, Field(ge=0, le=LARGEST)]
+CountOrAuto = Annotated[Any, AfterValidator(_count_or_auto)]
+"""A `Count`, or "auto". `Any` for mypy, since nobody reads it before "auto" is replaced by a number."""
 Share = Annotated[float, Field(ge=0, lt=1)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Temperature = Annotated[float, Field(ge=0.01, le=100)]

@@ -157,8 +157,9 @@ class ChatDecoder(Decoder):
     def batches(self, task: Task) -> Generator[dict[int, Completion], None, None]:
         """See `Completer.complete`; `plain` is the last message alone, the answer."""
         offers = [self.offers[key] for key in task.keys(self.tools) if self.max_calls]
-        for start in range(0, len(task.prompts), self.batch_size):
-            numbers = range(start, min(start + self.batch_size, len(task.prompts)))
+        size = self.choose_size(self.language_model.context_length)
+        for start in range(0, len(task.prompts), size):
+            numbers = range(start, min(start + size, len(task.prompts)))
             talks = [Talk(task.prompts[n], task.documents[n], offers, self.max_calls) for n in numbers]
             self._shorten(talks, task.max_new_tokens, task.strict)
             converse(

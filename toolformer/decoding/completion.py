@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
@@ -9,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
+from toolformer.lm.memory import BatchSize
 
 
 @dataclass(frozen=True)
@@ -94,12 +96,24 @@ class Completer(Generic[C]):
         """
         documents = documents or [Document(doc_id=str(n), text=prompt) for n, prompt in enumerate(prompts)]
         completions: dict[int, C] = {}
-        with closing(self.batches(Task(prompts, documents, **task))) as batches:
-            for batch in batches:
-                completions |= batch
-                if on_batch and batch:
-                    on_batch(list(batch), list(batch.values()))
+
+        def complete_rest() -> None:
+            rest = [n for n in range(len(prompts)) if n not in completions]
+            some = Task([prompts[n] for n in rest], [documents[n] for n in rest], **task)
+            with closing(self.batches(some)) as batches:
+                for batch in batches:
+                    finished = {rest[n]: completion for n, completion in batch.items()}
+                    completions.update(finished)
+                    if on_batch and finished:
+                        on_batch(list(finished), list(finished.values()))
+
+        self.size.attempt(complete_rest)
         return [completions[n] for n in range(len(prompts))]
+
+    @functools.cached_property
+    def size(self) -> BatchSize:
+        """Prompts that are completed together, as last chosen."""
+        return BatchSize("decoding.batch_size", 1)
 
     def batches(self, task: Task) -> Generator[dict[int, C], None, None]:
         """Completions by the number of their prompt, as soon as they are finished."""

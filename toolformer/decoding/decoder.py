@@ -18,7 +18,7 @@ from toolformer.decoding.call_state import Writer, execute
 from toolformer.decoding.completion import Completer, Completion, Task
 from toolformer.decoding.policy import Policy, ToolNames, configured
 from toolformer.decoding.recording import Question
-from toolformer.decoding.settings import Decoding, cache_key_fields
+from toolformer.decoding.settings import BATCH_SIZE, Decoding, cache_key_fields
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Tool
@@ -75,7 +75,7 @@ class Decoder(Decoding, Completer[Completion]):
         rows, writer = self.begin(task)
         model = self.language_model
         head = model.bos_ids + model.encode(task.head) if task.head else ()
-        queue = Queue(model, rows, self.batch_size, head)
+        queue = self.queue(rows, task, head)
         for ended in self.run(queue, writer, self.start_policy or configured(self, self.tools)):
             yield {row.index: writer.completion(row) for row in ended}
 
@@ -97,6 +97,22 @@ class Decoder(Decoding, Completer[Completion]):
         limits = (self.max_calls, self.max_call_tokens, self.max_result_tokens, task.max_new_tokens)
         tools = {self.tools[key].name: self.tools[key] for key in keys}
         return rows, Writer(model, tools, *limits, task.stop, names)
+
+    def queue(self, rows: Sequence[Row], task: Task, head: Sequence[int] = ()) -> Queue:
+        """The rows as they wait for a place in the batch."""
+        longest = max((len(row.unread) for row in rows), default=0) + task.max_new_tokens
+        longest += self.max_calls * (self.max_call_tokens + self.max_result_tokens)
+        return Queue(self.language_model, rows, self.choose_size(longest), head)
+
+    def choose_size(self, tokens: int) -> int:
+        """Number of prompts to decode together, each of at most `tokens` tokens with all that follows it."""
+        if self.batch_size != "auto":
+            return self.size.choose(self.batch_size)
+        memory = self.language_model.gpu_memory()
+        size = self.size.choose(memory.batch_rows(tokens) if memory else BATCH_SIZE)
+        if memory:
+            log.info("decoding.batch_size=%d, by the GPU's free memory", size)
+        return size
 
     def room(self, max_new_tokens: int) -> int:
         """Tokens that a prompt may have, before its calls and its continuation; UserError if there is no room at all."""
@@ -167,7 +183,7 @@ class Decoder(Decoding, Completer[Completion]):
                 parts.append((batch, steady))
             if resumed:
                 parts.append((batch.with_results(resumed), range(len(resumed))))
-        free = self.batch_size - sum(len(numbers) for _, numbers in parts)
+        free = self.size.value - sum(len(numbers) for _, numbers in parts)
         return Batch.join([*parts, *queue.take(free)])
 
     def _write_next(self, batch: Batch, writer: Writer, policy: Policy) -> None:

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolformer.data.bounds import Count, CountOrNone, Finite, NumberByName, OneOf, Share, TextByName
+from toolformer.data.bounds import (
+    Count,
+    CountOrAuto,
+    CountOrNone,
+    Finite,
+    NumberByName,
+    OneOf,
+    Share,
+    TextByName,
+)
 from toolformer.errors import UserError, near
 from toolformer.step import NOTHING, Decides
 
@@ -34,6 +43,8 @@ POLICIES = {"topk": "k", "bias": "bias", "threshold": "threshold"}
 """When a call starts: the policies, each with the setting that it reads."""
 TUNED = "tuned"
 """The policy that is stored with the model (toolformer tune-policy): one of the others."""
+BATCH_SIZE = 32
+"""Prompts decoded together where their number is `auto` and no GPU's memory is to be filled."""
 
 
 @dataclass(kw_only=True)
@@ -70,8 +81,9 @@ class Decoding:
     constrain_tool_name: bool = True
     """A call has the name of an allowed tool followed by a parenthesis, and no other call starts inside it; false:
     all of it is decoded greedily, as in the paper."""
-    batch_size: Annotated[Count, NOTHING] = 32
-    """Prompts decoded together."""
+    batch_size: Annotated[CountOrAuto, NOTHING] = "auto"
+    """Prompts decoded together. auto: by a GPU's free memory and the longest prompt, at most 256; 32 on a CPU. Halved once
+    if the GPU's memory is full."""
 
 
 def check_decoding(settings: Decoding, tools: Collection[str]) -> None:

@@ -8,6 +8,7 @@ For policies with a value for each tool the name of every such call is written t
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,12 +16,13 @@ from typing import Any
 
 import torch
 
-from toolformer.decoding.batch import Queue, Row
+from toolformer.decoding.batch import Row
 from toolformer.decoding.completion import Completer, Completion, Task
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.policy import RULES, Policy
 from toolformer.decoding.recording import Question
 from toolformer.errors import UserError
+from toolformer.lm.memory import BatchSize
 from toolformer.tools.base import Tool
 
 NO_OTHERS: Mapping[str, float] = {}
@@ -162,12 +164,17 @@ class Tracer(Completer[Trace]):
         """As `Decoder.cache_key`."""
         return [self.decoder.cache_key(question), dict(self.reach), self.of_each_tool]
 
+    @functools.cached_property
+    def size(self) -> BatchSize:
+        """The decoder's."""
+        return self.decoder.size
+
     def batches(self, task: Task) -> Generator[dict[int, Trace], None, None]:
         """See `Completer.complete`."""
         rows, writer = self.decoder.begin(task)
         tools = self.decoder.tools if self.of_each_tool else {}
         observed = Measures(range(len(rows)), self.reach, tools)
-        queue = Queue(self.decoder.language_model, rows, self.decoder.batch_size)
+        queue = self.decoder.queue(rows, task)
         numbers = itertools.count(len(rows))
         without: dict[int, Completion] = {}
         called: dict[int, dict[int, Completion | None]] = {}

@@ -88,6 +88,11 @@ def kept(cache: Cache, rows: Sequence[int]) -> Cache:
     return _cache((keys[index], values[index]) for keys, values in states)
 
 
+def size_in_bytes(cache: Cache) -> int:
+    """Of its keys and values, without the room after them."""
+    return sum(keys.nbytes + values.nbytes for keys, values in _states(cache))
+
+
 def _states(cache: Cache) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Keys and values of each layer."""
     return [(layer.keys, layer.values) for layer in cache.layers if isinstance(layer, GrowingLayer)]

@@ -22,6 +22,7 @@ from toolformer.calls import ARROW, END, START
 from toolformer.lm import batching, exact, fast_linear, kv_cache, loading
 from toolformer.lm.batching import TOKENS_PER_BATCH
 from toolformer.lm.branches import Branches, Prefix
+from toolformer.lm.memory import Memory, free_bytes
 from toolformer.lm.stop import cut_at
 
 PREFIXES_KEPT = 8
@@ -136,6 +137,19 @@ class LanguageModel:
         texts = self.tokenizer.backend_tokenizer.decode_batch(rows, skip_special_tokens=True)
         ends = (END[-1], ARROW[-1])
         return np.array([n for n, text in zip(ids, texts, strict=True) if any(end in text for end in ends)])
+
+    def gpu_memory(self) -> Memory | None:
+        """What batches are sized by on a GPU; None on another device."""
+        if self.device.type != "cuda":
+            return None
+        vocabulary = self.model.config.get_text_config().vocab_size
+        return Memory(self.cache_bytes, vocabulary, free_bytes(self.device))
+
+    @functools.cached_property
+    def cache_bytes(self) -> int:
+        """Bytes of the keys and values of one token, measured: architectures differ in what they keep."""
+        _, branches = self.prefill([[self.start_id]])
+        return kv_cache.size_in_bytes(branches.cache)
 
     def start_ids(self) -> list[int]:
         """The context of a text's first token when no other text precedes it."""

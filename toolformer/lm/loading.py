@@ -28,9 +28,14 @@ def native_bfloat16(device: str | torch.device) -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
+def gpus(device: str = "auto") -> int:
+    """Number of CUDA devices that a device's name leaves to choose from: all of auto and cuda, none of any other."""
+    return torch.cuda.device_count() if device in ("auto", "cuda") and torch.cuda.is_available() else 0
+
+
 def choose_device(device: str = "auto") -> str:
     """The device by name; `auto` is the first CUDA device, or the CPU. UserError for a missing CUDA device."""
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    count = gpus()
     if device == "auto":
         return "cuda" if count else "cpu"
     if device.startswith("cuda") and int(device.partition(":")[2] or 0) >= count:

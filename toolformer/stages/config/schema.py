@@ -16,7 +16,7 @@ from pydantic import Field
 from toolformer.annotation.candidates import Proposing, Sampling, Screen
 from toolformer.benchmarks import PAPER, WORDINGS
 from toolformer.data import Fields
-from toolformer.data.bounds import Amount, Count, Day, Finite, Matching, OneOf, Place
+from toolformer.data.bounds import Amount, Count, CountOrAuto, Day, Finite, Matching, OneOf, Place
 from toolformer.decoding.settings import SYSTEMS, Chat, Decoding, Endpoint
 from toolformer.step import NOTHING, Decides
 from toolformer.tools.runtime import Limits, Seconds
@@ -156,13 +156,14 @@ class EngineConfig:
 
     kind: Annotated[str, OneOf("local", "ray")] = MISSING
     """local (this machine) or ray (on this machine or a cluster)."""
-    workers: Count = 1
-    """Replicas of the model, each with its tools, that work side by side."""
+    workers: CountOrAuto = 1
+    """Replicas of the model, each with its tools, that work side by side; local ones share out the machine's GPUs.
+    auto: one per GPU, one without a GPU."""
     threads: Count | None = None
     """CPU threads of a worker; null: the machine's cores shared among its workers."""
-    batch_tokens: Count | None = None
-    """Tokens that the model is fed at once at most; what the memory needs grows with it, and a GPU is filled by more.
-    Null: 2,048."""
+    batch_tokens: CountOrAuto = "auto"
+    """Tokens that the model is fed at once at most in annotation; the memory needed grows with it. auto: by a GPU's free
+    memory, at most 16,384; 2,048 on a CPU. Halved once if the GPU's memory is full."""
     cpus_per_worker: Amount = 0.5
     """ray: CPUs that a worker reserves; at most the machine's for all workers."""
     gpus_per_worker: Amount = 0.0

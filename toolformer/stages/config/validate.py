@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from toolformer import credentials
 from toolformer.data.files import DEMO_SPLITS
-from toolformer.decoding.settings import check_decoding
+from toolformer.decoding.settings import BATCH_SIZE, check_decoding
 from toolformer.errors import UserError, near
 from toolformer.stages.config.messages import first, one_line
 from toolformer.stages.config.schema import Config, CorpusConfig, Endpoint
@@ -123,10 +123,32 @@ def _check_together(config: Config) -> None:
     for key in ("gpus_per_worker", "address") if engine.kind == "local" else ():
         if getattr(engine, key):
             raise UserError(f"engine.{key} is for engine=ray; add engine=ray, or leave it out")
+    if engine.workers != 1 or engine.kind == "ray":
+        _settle_workers(config)
     config.trainer.accumulation(processes=1)
     check_decoding(config.decoding, config.tool)
     if config.system == "endpoint":
         _check_endpoint(config.endpoint)
+
+
+def _settle_workers(config: Config) -> None:
+    """Replaces `workers=auto` by a number; workers that share a GPU, each of which sees all of its memory, get fixed batch sizes."""
+    from toolformer.lm.batching import TOKENS_PER_BATCH
+    from toolformer.lm.loading import gpus
+
+    engine, decoding = config.engine, config.decoding
+    if engine.kind == "ray":
+        if engine.workers == "auto":
+            raise UserError("engine.workers=auto counts this machine's GPUs; with engine=ray give a number")
+        is_shared = engine.gpus_per_worker < 1
+    else:
+        count = max(1, gpus(config.lm.device))
+        engine.workers = count if engine.workers == "auto" else engine.workers
+        is_shared = engine.workers > count
+    if is_shared and engine.batch_tokens == "auto":
+        engine.batch_tokens = TOKENS_PER_BATCH
+    if is_shared and decoding.batch_size == "auto":
+        decoding.batch_size = BATCH_SIZE
 
 
 def _check_endpoint(endpoint: Endpoint) -> None:

@@ -22,7 +22,7 @@ from toolformer.stages import instantiate
 from toolformer.stages.config import Config
 from toolformer.stages.engine.local import follow_parent
 from toolformer.stages.engine.ray import connected
-from toolformer.stages.engine.work import threads
+from toolformer.stages.engine.work import devices, threads, use_device
 
 if TYPE_CHECKING:
     from toolformer.decoding.decoder import Decoder
@@ -135,8 +135,8 @@ def answer_share(asked: Asked, rank: int) -> None:
 def _by_processes(asked: Asked, on_wait: Callable[[], object]) -> None:
     context = multiprocessing.get_context("spawn")  # a forked child would share torch's threads and locks
     workers = [
-        context.Process(target=_in_process, args=(asked, rank), name=f"worker {rank}")
-        for rank in range(asked.config.engine.workers)
+        context.Process(target=_in_process, args=(asked, rank, device), name=f"worker {rank}")
+        for rank, device in enumerate(devices(asked.config))
     ]
     try:
         for worker in workers:
@@ -155,8 +155,9 @@ def _by_processes(asked: Asked, on_wait: Callable[[], object]) -> None:
             )
 
 
-def _in_process(asked: Asked, rank: int) -> None:
+def _in_process(asked: Asked, rank: int, device: str | None) -> None:
     follow_parent()
+    use_device(device)
     try:
         answer_share(asked, rank)
     except UserError:

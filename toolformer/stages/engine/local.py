@@ -7,12 +7,13 @@ import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
 from toolformer.stages.engine.plan import POLL_SECONDS, Plan
-from toolformer.stages.engine.work import Outcome, Worker, threads
+from toolformer.stages.engine.work import Outcome, Worker, devices, threads, use_device
 
 _worker: Worker | None = None
 """The replica of a worker process."""
@@ -34,12 +35,15 @@ def run(
             name = plan.take(POLL_SECONDS)
             yield worker(name) if name else None
         return
+    context = multiprocessing.get_context("spawn")  # a forked child would share torch's threads and locks
+    free = context.SimpleQueue()
+    for device in devices(config):
+        free.put(device)
     pool = ProcessPoolExecutor(
         config.engine.workers,
-        # A forked child would share torch's threads and locks with us.
-        mp_context=multiprocessing.get_context("spawn"),
+        mp_context=context,
         initializer=_start,
-        initargs=(config, folder, threads(config, config.engine.workers)),
+        initargs=(config, folder, threads(config, config.engine.workers), free),
     )
     others = set(multiprocessing.active_children())
     running: set[Future[Outcome]] = set()
@@ -64,10 +68,11 @@ def run(
         pool.shutdown(cancel_futures=True)
 
 
-def _start(config: Config, folder: Path, count: int | None) -> None:
-    """In a new worker process."""
+def _start(config: Config, folder: Path, count: int | None, free: "SimpleQueue[str | None]") -> None:
+    """In a new worker process, which takes a free device."""
     global _worker
     follow_parent()
+    use_device(free.get())
     instantiate.apply_paths(config)
     _worker = Worker(config, folder, count)
 

@@ -20,7 +20,8 @@ from toolformer.stages.config import Config
 from toolformer.tools.runtime import Usage, usages
 
 if TYPE_CHECKING:
-    from toolformer.annotation.pipeline import Annotator
+    from toolformer.annotation.pipeline import Annotation, Annotator
+    from toolformer.lm.memory import BatchSize
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class Worker:
         self._on_step = on_step
         self._store = ShardStore(folder)
         self._threads = threads
-        self._annotator: Annotator | None = None
+        self._loaded: tuple[Annotator, BatchSize] | None = None
 
     def __call__(self, name: str) -> Outcome:
         """Does a shard of the plan, unless another process holds it or has done it."""
@@ -64,31 +65,41 @@ class Worker:
                 if not ours or self._store.is_there(name):
                     return Outcome(name)
                 documents = self._store.documents(name)
-                annotator = self._annotator = self._annotator or self._load()
+                annotator, batch_tokens = self._loaded = self._loaded or self._load()
+
+                def annotate() -> Annotation:
+                    annotator.language_model.batch_tokens = batch_tokens.value
+                    return annotator.annotate(documents, self._on_step)
+
                 started = time.monotonic()
-                annotation = annotator.annotate(documents, self._on_step)
+                annotation = batch_tokens.attempt(annotate)
                 seconds = time.monotonic() - started
                 self._store.write(name, annotation.rows, annotation.funnel, documents, seconds)
                 return Outcome(name, True, annotation.tokens, seconds, tools=usages(annotator.tools))
         except UserError as error:
             return Outcome(name, error=str(error))
 
-    def _load(self) -> Annotator:
+    def _load(self) -> tuple[Annotator, BatchSize]:
         import torch
 
         from toolformer.annotation.pipeline import Annotator
         from toolformer.lm.batching import TOKENS_PER_BATCH
+        from toolformer.lm.memory import BatchSize
         from toolformer.lm.text_generator import load
 
         config, engine = self._config, self._config.engine
         torch.set_num_threads(engine.threads or self._threads or torch.get_num_threads())
         language_model = load(config.model, config.lm.dtype, config.lm.device)
-        language_model.batch_tokens = engine.batch_tokens or TOKENS_PER_BATCH
+        tokens = engine.batch_tokens
+        if tokens == "auto":
+            memory = language_model.gpu_memory()
+            tokens = memory.batch_tokens() if memory else TOKENS_PER_BATCH
+        batch_tokens = BatchSize("engine.batch_tokens", tokens)
         log.info(
             "generate: engine.threads=%d, engine.batch_tokens=%d, dtype %s",
-            torch.get_num_threads(), language_model.batch_tokens, str(language_model.dtype).removeprefix("torch."),
+            torch.get_num_threads(), batch_tokens.value, str(language_model.dtype).removeprefix("torch."),
         )  # fmt: skip
-        return Annotator(
+        annotator = Annotator(
             language_model,
             [instantiate.tool_settings(config, key) for key in config.tools],
             instantiate.tools(config),
@@ -98,6 +109,7 @@ class Worker:
             floor=self._store.floor,
             rules=config.screen,
         )
+        return annotator, batch_tokens
 
 
 def threads(config: Config, workers_here: int) -> int | None:
@@ -105,3 +117,19 @@ def threads(config: Config, workers_here: int) -> int | None:
     if config.engine.threads is not None or workers_here == 1:
         return config.engine.threads
     return max(1, len(os.sched_getaffinity(0)) // workers_here)
+
+
+def devices(config: Config) -> list[str | None]:
+    """CUDA_VISIBLE_DEVICES of each local worker: the GPUs in turn; None leaves it as it is."""
+    from toolformer.lm.loading import gpus
+
+    count = gpus(config.lm.device)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
+    names = [name.strip() for name in visible.split(",")[:count]]
+    return [names[rank % len(names)] if names else None for rank in range(config.engine.workers)]
+
+
+def use_device(device: str | None) -> None:
+    """Leaves this process one GPU, for its tools' models and threads too; only before CUDA is first used."""
+    if device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = device
