@@ -5,13 +5,31 @@ Masks and positions stay in main memory; the model moves them to its device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from transformers.cache_utils import Cache
 
 from toolformer.lm import batching, kv_cache
+
+
+class Reader(Protocol):
+    """The part of `LanguageModel` that is used here."""
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        visible: torch.Tensor,
+        positions: torch.Tensor,
+        cache: Cache,
+        keep: int | torch.Tensor = 0,
+    ) -> torch.Tensor: ...
+
+    def step(
+        self, ids: torch.Tensor, visible: torch.Tensor, positions: torch.Tensor, cache: Cache
+    ) -> torch.Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -30,8 +48,7 @@ class Branches:
     branches grow from it: a branch is a row of the attention mask (a tree mask), not a copy of the cache.
     """
 
-    forward: Callable[..., torch.Tensor]
-    """`LanguageModel.forward`."""
+    model: Reader
     cache: Cache
     visible: torch.Tensor
     """[rows, columns, cached]: which cached keys each branch sees."""
@@ -46,7 +63,7 @@ class Branches:
         rows, columns = tokens.shape
         itself = torch.eye(columns, dtype=torch.bool).expand(rows, columns, columns)
         self.visible = torch.cat([self.visible, itself], dim=2)
-        logits = self.forward(tokens, self.visible, self.positions, self.cache)
+        logits = self.model.step(tokens, self.visible, self.positions, self.cache)
         self.positions = self.positions + 1
         if idle:
             index = torch.tensor(list(idle))
@@ -60,7 +77,7 @@ class Branches:
         length = ids.shape[1]
         seen = torch.cat([self.visible[:, 0], valid], dim=1)
         positions = self.positions + (valid.long().cumsum(1) - 1).clamp(min=0)
-        logits = self.forward(ids, batching.causal(seen, length), positions, self.cache, 1)
+        logits = self.model.forward(ids, batching.causal(seen, length), positions, self.cache, 1)
         self.visible = seen[:, None]
         self.positions = self.positions + valid.sum(1, keepdim=True)
         return logits[:, -1]
@@ -108,4 +125,4 @@ class Branches:
         counts = torch.cat([part_seen.sum(1) for part_seen in seen])
         visible = torch.arange(length)[None] >= (length - counts)[:, None]
         positions = torch.cat([branches.positions[list(rows)] for branches, rows in parts])
-        return Branches(parts[0][0].forward, kv_cache.gathered(caches), visible[:, None], positions)
+        return Branches(parts[0][0].model, kv_cache.gathered(caches), visible[:, None], positions)

@@ -41,6 +41,10 @@ class GrowingLayer(DynamicLayer):
         self.keys, self.values = (buffer[:, :, :after] for buffer in self._buffers)
         return self.keys, self.values
 
+    def hold(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Continues from these tensors; appending copies them."""
+        self.keys, self.values, self._buffers = keys, values, None
+
     @staticmethod
     def _grown(held: torch.Tensor, states: torch.Tensor, before: int, after: int) -> torch.Tensor:
         rows, heads, _, size = states.shape
