@@ -1,7 +1,6 @@
 """Shared by the scripts of this folder: options `key=value`, memory, and the printing of results."""
 
 import json
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,7 @@ import psutil
 import torch
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from transformers.integrations import sdpa_attention
 
 from toolformer.errors import UserError, one_line
 from toolformer.lm import fast_linear
@@ -43,8 +43,8 @@ def refused_in_one_line() -> Iterator[None]:
 @contextmanager
 def stock_layers() -> Iterator[None]:
     """Uses the libraries' own linear layers and attention."""
-    with mock.patch.object(fast_linear, "MAX_ROWS", 0), mock.patch.dict(os.environ):
-        os.environ.pop(fast_linear.FORCE_GQA, None)
+    stock = mock.patch.object(sdpa_attention, "use_gqa_in_sdpa", fast_linear.STOCK_SHARING)
+    with mock.patch.object(fast_linear, "MAX_ROWS", 0), stock:
         yield
 
 

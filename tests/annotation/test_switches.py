@@ -102,9 +102,8 @@ def test_no_position_is_lost_or_tried_twice(
     for window in found:
         assert len(window.ids) <= (tokens or 512)
         assert window.text in text and window.ids == encoding.ids[window.start : window.end]
-        first = window.start + next(n for n, position in enumerate(window.positions) if position is not None)
-        if first > window.start:  # as much context as was asked for, and the text says the same as the tokens
-            assert first - window.start >= overlap
+        if window.first > window.start:  # the requested context, and the text says the same as the tokens
+            assert window.first - window.start >= overlap
             assert encoding.positions[window.start] is not None
             assert text[encoding.positions[window.start] :].startswith(window.text)
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load, load_file, save
 from torch import nn
 from transformers import T5ForConditionalGeneration
+from transformers.integrations import sdpa_attention
 
 from tests.conftest import tiny_model
 from tests.t5 import t5_tokenizer, textbook, tiny_t5
@@ -234,6 +235,16 @@ def test_a_small_batch_linear_layer_is_the_stock_one() -> None:
         quick = model(input_ids=ids).logits
     assert any(isinstance(module, fast_linear.SmallBatchLinear) for module in model.modules())
     torch.testing.assert_close(quick, stock, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("device", "shared"), [("cpu", True), ("meta", False)])
+def test_only_a_cpu_reads_shared_keys_without_a_copy(
+    tiny_gpt2: LanguageModel, device: str, shared: bool
+) -> None:
+    """On CUDA a mask then takes a slow kernel: a model on a CPU decides nothing for one there."""
+    assert tiny_gpt2.device.type == "cpu"
+    mask, keys = torch.zeros(1, 1, 3, 3, device=device), torch.zeros(1, 2, 3, 8, device=device)
+    assert sdpa_attention.use_gqa_in_sdpa(mask, keys, keys) == shared
 
 
 PROMPTS = ["Who discovered radium?", "a", "The population is 658,893 people. " * 6, "the compass shows north"]

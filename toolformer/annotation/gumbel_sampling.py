@@ -15,8 +15,8 @@ import torch
 _GAMMA = 0x9E3779B97F4A7C15 - 2**64
 _FIRST = 0xBF58476D1CE4E5B9 - 2**64
 _SECOND = 0x94D049BB133111EB - 2**64
-_DRAWS_AT_ONCE = {"cpu": 4}
-"""By device, elsewhere 128: a draw takes some forty bytes an entry of the vocabulary, which should fit a CPU's cache."""
+_ENTRIES_AT_ONCE = {"cpu": 210_000}
+"""By device, elsewhere 6.4 million: an entry of the vocabulary takes some forty bytes per draw, which should fit a CPU's cache."""
 
 
 def draw_keys(seed: int, document: str, tool: str, position: int, sample: int, count: int) -> np.ndarray:
@@ -35,7 +35,7 @@ def draw(
     `logits` are [*, vocabulary], `keys` int64 [draws]; returns [draws]. Cheapest with `rows` in rising order.
     """
     tokens = []
-    count = _DRAWS_AT_ONCE.get(logits.device.type, 128)
+    count = max(1, _ENTRIES_AT_ONCE.get(logits.device.type, 6_400_000) // logits.shape[-1])
     for some, of_some in zip(rows.split(count), keys.split(count), strict=True):
         first, last = int(some.min()), int(some.max())
         probabilities = (logits[first : last + 1].float() / temperature).softmax(-1)

@@ -5,10 +5,14 @@ grow from it as branches (see `branches.Branches`). The random draws are keyed b
 batch size, order and resumption do not change them.
 """
 
+from __future__ import annotations
+
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from toolformer.annotation import variants
@@ -180,21 +184,6 @@ def _choose(
     return chosen
 
 
-@dataclass
-class _Sample:
-    """A call that is being sampled."""
-
-    candidate: Candidate
-    """Its position and number, without the text."""
-    keys: list[int]
-    """Of the remaining draws, the last one first."""
-    ids: list[int]
-    """Tokens after the start token: the forced name, if any, and those drawn."""
-    column: int
-    """The branch with the logits of the next token; samples with the same tokens share it."""
-    text: str = ""
-
-
 def _sample(
     language_model: LanguageModel,
     settings: ToolSettings,
@@ -204,23 +193,59 @@ def _sample(
 ) -> list[list[Candidate]]:
     """The samples at the chosen positions of each context of `branches`, at least one position per context."""
     name = variants.forced_name(language_model, settings)
-    samples = [
-        [
-            _Sample(replace(candidate, sample=n), _draws(settings, candidate, n, seed), [*name], column)
-            for column, candidate in enumerate(positions)
-            for n in range(settings.samples)
-        ]
-        for positions in chosen
-    ]
     # How many of the text's last tokens each column does not see, [rows, columns].
     hidden = _rectangle([[c.window.end - c.token_position for c in positions] for positions in chosen])
     branches.hide_last(hidden)
     for token in (language_model.start_id, *name):
         logits = branches.step(torch.full(hidden.shape, token))
-    tree = _Tree(language_model, settings, branches, logits, samples)
-    while tree.growing:
-        tree.advance()
-    return [[_candidate(settings, sample) for sample in row] for row in samples]
+    samples = [
+        (row, column, candidate, n)
+        for row, positions in enumerate(chosen)
+        for column, candidate in enumerate(positions)
+        for n in range(settings.samples)
+    ]
+    keys = np.stack([_keys(settings, candidate, n, seed) for _, _, candidate, n in samples])
+    rows, columns = (np.array([sample[axis] for sample in samples]) for axis in (0, 1))
+    written = _write(language_model, settings, _Tree(branches, logits, rows, columns), keys, tuple(name))
+    sampled: list[list[Candidate]] = [[] for _ in chosen]
+    read = functools.cache(lambda ids: read_sample(language_model.decode(ids), settings))
+    for (row, _, candidate, n), ids in zip(samples, written, strict=True):
+        text, call, reason = read(ids)
+        sampled[row].append(replace(candidate, sample=n, text=text, call=call, status=reason or SCORED))
+    return sampled
+
+
+def _keys(settings: ToolSettings, candidate: Candidate, sample: int, seed: int) -> np.ndarray:
+    """The keys of a sample's draws."""
+    doc_id = candidate.window.document.doc_id
+    return draw_keys(seed, doc_id, settings.key, candidate.position, sample, settings.max_call_tokens)
+
+
+def _write(
+    language_model: LanguageModel,
+    settings: ToolSettings,
+    tree: _Tree,
+    keys: np.ndarray,
+    name: tuple[int, ...],
+) -> list[tuple[int, ...]]:
+    """The tokens of each sample after the start token: the name, and those drawn by `keys` until its call ends."""
+    drawn = np.zeros_like(keys)
+    counts = np.zeros(len(keys), dtype=np.int64)
+    growing = np.arange(len(keys))
+    for step in range(keys.shape[1]):
+        tokens = tree.draw(keys[growing, step], settings.temperature)
+        drawn[growing, step] = tokens
+        counts[growing] = step + 1
+        # Only a token with one of the last characters of a call's end can end it.
+        ended = np.isin(tokens, language_model.ending_ids)
+        for n in ended.nonzero()[0]:
+            text = language_model.decode([*name, *drawn[growing[n], : step + 1].tolist()])
+            ended[n] = call_text(text, settings) is not None
+        growing = growing[~ended]
+        if not len(growing) or step + 1 == keys.shape[1]:
+            break
+        tree.feed(~ended, tokens[~ended])
+    return [(*name, *ids[:count]) for ids, count in zip(drawn.tolist(), counts.tolist(), strict=True)]
 
 
 @dataclass
@@ -230,70 +255,41 @@ class _Tree:
     Samples of one position that have drawn the same tokens so far share a branch: it is computed once.
     """
 
-    language_model: LanguageModel
-    settings: ToolSettings
     branches: Branches
     logits: torch.Tensor
     """Of the next token of each branch [contexts, columns, vocabulary]."""
-    growing: list[list[_Sample]]
-    """The samples of each context that have not ended."""
+    rows: np.ndarray
+    """The context of each growing sample, rising."""
+    columns: np.ndarray
+    """The branch of each growing sample in its context."""
 
-    def advance(self) -> None:
-        """Draws a token for each growing sample, and feeds those of the samples that have not ended."""
-        tokens = iter(self._draw())
-        children: list[dict[tuple[int, int], int]] = []
-        growing: list[list[_Sample]] = []
-        for row in self.growing:
-            columns: dict[tuple[int, int], int] = {}
-            children.append(columns)
-            growing.append([])
-            for sample in row:
-                token = next(tokens)
-                if self._write(sample, token):
-                    sample.column = columns.setdefault((sample.column, token), len(columns))
-                    growing[-1].append(sample)
-        # Contexts whose samples have all ended are not read any further.
-        rows = [n for n, row in enumerate(growing) if row]
-        self.growing = [growing[n] for n in rows]
-        if rows:
-            self._feed(rows, [list(children[n]) for n in rows])
+    def draw(self, keys: np.ndarray, temperature: float) -> np.ndarray:
+        """A token for each growing sample; the only wait for a GPU in a step."""
+        rows = torch.from_numpy(self.rows * self.logits.shape[1] + self.columns)
+        return draw(self.logits.flatten(0, 1), torch.from_numpy(keys), rows, temperature).cpu().numpy()
 
-    def _draw(self) -> list[int]:
-        """A token for each growing sample, all at once: each draw waits for the GPU."""
-        width = self.logits.shape[1]
-        samples = [(n, sample) for n, row in enumerate(self.growing) for sample in row]
-        keys = torch.tensor([sample.keys.pop() for _, sample in samples])
-        rows = torch.tensor([n * width + sample.column for n, sample in samples])
-        tokens: list[int] = draw(self.logits.flatten(0, 1), keys, rows, self.settings.temperature).tolist()
-        return tokens
-
-    def _write(self, sample: _Sample, token: int) -> bool:
-        """Adds a token to a sample; returns whether it grows on."""
-        sample.ids.append(token)
-        sample.text = self.language_model.decode(sample.ids)
-        return bool(sample.keys) and call_text(sample.text, self.settings) is None
-
-    def _feed(self, rows: Sequence[int], children: Sequence[Sequence[tuple[int, int]]]) -> None:
-        """Continues with these contexts, each with (branch, token) pairs as its new branches."""
-        if len(rows) < len(self.logits):
-            self.branches.keep_rows(rows)
-        self.branches.select(_rectangle([[column for column, _ in row] for row in children]))
-        self.logits = self.branches.step(_rectangle([[token for _, token in row] for row in children]))
+    def feed(self, growing: np.ndarray, tokens: np.ndarray) -> None:
+        """Goes on with the samples of the mask `growing`, which read `tokens`, and with their contexts."""
+        rows, columns = self.rows[growing], self.columns[growing]
+        _, width, vocabulary = self.logits.shape
+        branch = (rows * width + columns) * vocabulary + tokens
+        _, first, branch = np.unique(branch, return_index=True, return_inverse=True)
+        # Branches in the order of their first samples, which is also the contexts' order.
+        order = first.argsort()
+        first, branch = first[order], order.argsort()[branch]
+        contexts, counts = np.unique(rows[first], return_counts=True)
+        starts = counts.cumsum() - counts
+        if len(contexts) < len(self.logits):
+            self.branches.keep_rows(contexts.tolist())
+        # Shorter rows repeat their last branch, whose results are ignored.
+        shape = first[starts[:, None] + np.minimum(np.arange(counts.max()), counts[:, None] - 1)]
+        self.branches.select(torch.from_numpy(columns[shape]))
+        self.logits = self.branches.step(torch.from_numpy(tokens[shape]))
+        self.rows = np.searchsorted(contexts, rows)
+        self.columns = branch - starts[self.rows]
 
 
 def _rectangle(rows: Sequence[Sequence[int]]) -> torch.Tensor:
     """[rows, longest]: shorter rows repeat their last entry, whose results are ignored."""
     longest = max(map(len, rows))
     return torch.tensor([[*row, *[row[-1]] * (longest - len(row))] for row in rows])
-
-
-def _draws(settings: ToolSettings, candidate: Candidate, sample: int, seed: int) -> list[int]:
-    """The keys of a sample's draws, the last one first."""
-    doc_id = candidate.window.document.doc_id
-    keys = draw_keys(seed, doc_id, settings.key, candidate.position, sample, settings.max_call_tokens)
-    return list(keys.tolist()[::-1])
-
-
-def _candidate(settings: ToolSettings, sample: _Sample) -> Candidate:
-    text, call, reason = read_sample(sample.text, settings)
-    return replace(sample.candidate, text=text, call=call, status=reason or SCORED)

@@ -9,7 +9,7 @@ not depend on i: one pass over [z, x] serves every position of the same call, an
 all positions.
 """
 
-import functools
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -44,33 +44,33 @@ def score(
     """
     precision = torch.bfloat16 if dtype == "bfloat16" else torch.float32
     own = tuple(language_model.bos_ids)
-
-    @functools.cache
-    def written(call: ApiCall) -> tuple[int, ...]:
-        return (*own, *language_model.encode(linearise(call)))
+    # The first token of a text has no context and gets the start tokens. Before other tokens they would add to
+    # x_1..x_{i-1}.
+    first = tuple(language_model.start_ids())
 
     def losses(asked: Sequence[tuple[Candidate, ApiCall | None]]) -> list[float]:
+        calls = list(dict.fromkeys(call for _, call in asked if call))
+        encoded = language_model.encode_all([linearise(call) for call in calls])
+        heads = {call: (*own, *ids) for call, ids in zip(calls, encoded, strict=True)}
         given = []
         for candidate, call in asked:
             window, i = candidate.window, candidate.token_position
-            # The first token of a text has no context and gets the start tokens. Before other tokens they would add
-            # to x_1..x_{i-1}.
-            nothing = tuple(language_model.start_ids()) if i == window.start else own
-            given.append((window, written(call) if call else nothing, i))
+            nothing = first if i == window.start else own
+            given.append((window, heads[call] if call else nothing, i))
         return _losses(language_model, given, precision)
 
     scored = list(candidates)
     calls = {n: c.call for n, c in enumerate(candidates) if c.status == SCORED and c.call is not None}
-    first = losses([(candidates[n], call) for n, executed in calls.items() for call in (executed, None)])
-    for n, result, none in zip(calls, first[::2], first[1::2], strict=True):
-        scored[n] = replace(candidates[n], loss_result=result, loss_none=none)
+    both = losses([(candidates[n], call) for n, executed in calls.items() for call in (executed, None)])
+    result, none = (dict(zip(calls, losses_of, strict=True)) for losses_of in (both[::2], both[1::2]))
     # "Not below", so that losses that are not numbers are scored and reported as such.
-    open_calls = {
-        n: call for n, call in calls.items() if floor is None or not (scored[n].gain_at_most or 0.0) < floor
-    }
+    open_calls = {n: call for n, call in calls.items() if floor is None or not none[n] - result[n] < floor}
     third = losses([(candidates[n], call.with_result("")) for n, call in open_calls.items()])
-    for n, no_result in zip(open_calls, third, strict=True):
-        scored[n] = replace(scored[n], loss_no_result=no_result)
+    no_result = dict(zip(open_calls, third, strict=True))
+    for n in calls:
+        scored[n] = replace(
+            candidates[n], loss_result=result[n], loss_none=none[n], loss_no_result=no_result.get(n)
+        )
     return scored
 
 
@@ -97,14 +97,23 @@ def _losses(
             sequences.append(head + ids[first:end])
             wanted.append(sorted({j + shift for i in group for j in range(i, min(i + HORIZON, len(ids)))}))
             owners.append((given, group, shift))
-    losses: dict[tuple[_Given, int], float] = {}
     scores = language_model.score(sequences, wanted, dtype)
-    for (given, group, shift), indices, of_sequence in zip(owners, wanted, scores, strict=True):
-        row = {index: n for n, index in enumerate(indices)}
+    # Of each (z, i) the first of its terms among all log-probabilities, and their number: fewer than five at the end of
+    # a text.
+    numbers: dict[tuple[_Given, int], int] = {}
+    terms: list[tuple[int, int]] = []
+    before = 0
+    for (given, group, shift), indices in zip(owners, wanted, strict=True):
         tokens = len(places[given][0].encoding.ids)
         for i in group:
-            rows = [row[j + shift] for j in range(i, min(i + HORIZON, tokens))]
-            # Fewer than five at the end of a text.
-            weights = torch.tensor(WEIGHTS[: len(rows)], dtype=torch.double)
-            losses[given, i] = float(-(of_sequence.log_probs[rows].double() * weights).sum())
-    return [losses[key, i] for key, (_, _, i) in zip(keys, asked, strict=True)]
+            numbers[given, i] = len(terms)
+            terms.append((before + bisect_left(indices, i + shift), min(HORIZON, tokens - i)))
+        before += len(indices)
+    if not terms:
+        return []
+    log_probs = torch.cat([score.log_probs for score in scores]).double()
+    first, count = torch.tensor(terms).T[..., None]
+    term = torch.arange(HORIZON)
+    weighted = log_probs[(first + term).clamp(max=before - 1)] * torch.tensor(WEIGHTS, dtype=torch.double)
+    losses = (-torch.where(term < count, weighted, 0.0).sum(1)).tolist()
+    return [losses[numbers[key, i]] for key, (_, _, i) in zip(keys, asked, strict=True)]

@@ -3,10 +3,10 @@
 Masks and positions stay in main memory; the model moves them to its device.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 TOKENS_PER_BATCH = 2048
 """Maximum number of tokens in a forward pass, which bounds its memory. Half as many are projected to the vocabulary (1,024
@@ -31,8 +31,13 @@ def pad_left(sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Te
 
 def padded(sequences: Sequence[Sequence[int]], side: str) -> torch.Tensor:
     """Ids [batch, longest], padded on the left or right; in a causal model no token sees padding on its right."""
-    rows = [torch.tensor(sequence, dtype=torch.long) for sequence in sequences]
-    return pad_sequence(rows, batch_first=True, padding_side=side)
+    counts = [len(sequence) for sequence in sequences]
+    ids = torch.zeros(len(counts), max(counts), dtype=torch.long)
+    valid = last_tokens(counts, ids.shape[1])
+    ids[valid if side == "left" else valid.flip(1)] = torch.tensor(
+        [*itertools.chain(*sequences)], dtype=torch.long
+    )
+    return ids
 
 
 def last_tokens(counts: Sequence[int], length: int) -> torch.Tensor:
@@ -53,7 +58,7 @@ def causal(key_valid: torch.Tensor, length: int) -> torch.Tensor:
 def batches(lengths: Sequence[int], fits: Callable[[list[int]], bool]) -> Iterator[list[int]]:
     """Indices in batches of similar length, longest first, each as large as `fits` allows, with at least one index."""
     batch: list[int] = []
-    for n in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
+    for n in _longest_first(lengths):
         if batch and not fits([*batch, n]):
             yield batch
             batch = []
@@ -62,13 +67,20 @@ def batches(lengths: Sequence[int], fits: Callable[[list[int]], bool]) -> Iterat
         yield batch
 
 
+def _longest_first(lengths: Sequence[int]) -> list[int]:
+    return sorted(range(len(lengths)), key=lambda n: -lengths[n])
+
+
 def by_length(
     lengths: Sequence[int], rows: Sequence[int], tokens: int = TOKENS_PER_BATCH
 ) -> Iterator[list[int]]:
     """Batches within the budgets of tokens fed and rows projected."""
 
+    order = _longest_first(lengths)
+    up_to = dict(zip(order, itertools.accumulate(rows[n] for n in order), strict=True))
+
     def fits(batch: list[int]) -> bool:
-        projected = sum(rows[n] for n in batch)
+        projected = up_to[batch[-1]] - up_to[batch[0]] + rows[batch[0]]
         return len(batch) * lengths[batch[0]] <= tokens and projected <= rows_per_batch(tokens)
 
     return batches(lengths, fits)

@@ -67,8 +67,9 @@ class Branches:
 
     def select(self, columns: torch.Tensor) -> None:
         """Continues with these columns of each row [rows, new columns]; a column named twice branches."""
-        self.visible = self.visible.gather(1, columns[..., None].expand(-1, -1, self.visible.shape[2]))
-        self.positions = self.positions.gather(1, columns)
+        rows = torch.arange(len(columns))[:, None]
+        self.visible = self.visible[rows, columns]
+        self.positions = self.positions[rows, columns]
 
     def keep_rows(self, rows: Sequence[int]) -> None:
         """Continues with only these contexts."""

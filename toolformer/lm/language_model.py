@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers.cache_utils import Cache
 
-from toolformer.calls import START
+from toolformer.calls import ARROW, END, START
 from toolformer.lm import batching, exact, fast_linear, kv_cache, loading
 from toolformer.lm.batching import TOKENS_PER_BATCH
 from toolformer.lm.branches import Branches, Prefix
@@ -92,6 +93,13 @@ class LanguageModel:
         head = len(self.bos_ids)
         return ids[head:] if ids[:head] == self.bos_ids else ids  # templates write the BOS themselves
 
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, as `encode` gives them."""
+        if self.reads_special_tokens or not texts:
+            return [self.encode(text) for text in texts]
+        ids: list[list[int]] = loading.tokens_of(self.tokenizer, list(texts)).input_ids
+        return ids
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids that follow other text, special tokens left out."""
         # After another token, since some tokenizers drop the blank before a text's first word.
@@ -118,6 +126,16 @@ class LanguageModel:
         """The tokens that begin with a parenthesis."""
         tokens = self.tokenizer.convert_ids_to_tokens(range(len(self.tokenizer)))
         return [n for n, token in enumerate(tokens) if token is not None and token.startswith("(")]
+
+    @functools.cached_property
+    def ending_ids(self) -> np.ndarray:
+        """The tokens whose text contains the last character of a call's end or arrow, [tokens]."""
+        ids = sorted(self.tokenizer.get_vocab().values())
+        # Each after another token, as in `decode`; one by one, a large vocabulary would take seconds.
+        rows = [[*self._anchor, token] for token in ids]
+        texts = self.tokenizer.backend_tokenizer.decode_batch(rows, skip_special_tokens=True)
+        ends = (END[-1], ARROW[-1])
+        return np.array([n for n, text in zip(ids, texts, strict=True) if any(end in text for end in ends)])
 
     def start_ids(self) -> list[int]:
         """The context of a text's first token when no other text precedes it."""
@@ -189,8 +207,8 @@ class LanguageModel:
                 continue
             ids = batching.padded([sequences[n][: lengths[n]] for n in batch], "right")
             keep = torch.zeros_like(ids, dtype=torch.bool)
-            for row, n in enumerate(batch):
-                keep[row, torch.tensor(indices[n])] = True
+            rows = [row for row, n in enumerate(batch) for _ in indices[n]]
+            keep[rows, [index for n in batch for index in indices[n]]] = True
             ids = ids.to(self.device)
             with torch.inference_mode():
                 # Without a 4-D mask attention knows that it is causal, and computes half as much.
@@ -257,17 +275,22 @@ class LanguageModel:
         nothing = TokenScores(torch.empty(0), torch.empty(0, dtype=torch.bool))
         scores = [nothing] * len(sequences)
         before = [[index - 1 for index in some] for some in indices]
+        scored: list[int] = []
+        parts: list[tuple[torch.Tensor, torch.Tensor]] = []
         for batch, logits in self.logits_after(sequences, before, dtype):
-            counts = [len(indices[n]) for n in batch]
             targets = [sequences[n][index] for n in batch for index in indices[n]]
             expected = torch.tensor(targets, device=self.device)
             if not calls:
                 with torch.inference_mode():
                     logits[expected != self.start_id, self.start_id] = -torch.inf
-            greedy = (logits.argmax(-1) == expected).cpu().split(counts)
-            log_probs = (logits.gather(-1, expected[:, None])[:, 0] - logits.logsumexp(-1)).cpu()
-            for n, *score in zip(batch, log_probs.split(counts), greedy, strict=True):
-                scores[n] = TokenScores(*score)
+            log_probs = logits.gather(-1, expected[:, None])[:, 0] - logits.logsumexp(-1)
+            parts.append((log_probs, logits.argmax(-1) == expected))
+            scored += batch
+        # Fetched once: a GPU works on while the next batch is prepared.
+        counts = [len(indices[n]) for n in scored]
+        fetched = [torch.cat(part).cpu().split(counts) for part in zip(*parts, strict=True)]
+        for n, *score in zip(scored, *fetched, strict=True):
+            scores[n] = TokenScores(*score)
         return scores
 
     def start_log_probs(self, sequences: Sequence[Sequence[int]]) -> list[torch.Tensor]:
