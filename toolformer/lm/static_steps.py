@@ -112,7 +112,9 @@ class StaticSteps:
         if self._loaded:
             held, held_shape, inputs = self._loaded
             inside = cache.layers[0].keys.data_ptr() == inputs.cache.layers[0].keys.data_ptr()
-            if held() is cache and held_shape == shape and inside:  # not if it has grown by several tokens since
+            if (
+                held() is cache and held_shape == shape and inside
+            ):  # not if it has grown by several tokens since
                 return inputs
             # The buffers are about to be overwritten; whoever still uses them gets a copy.
             for layer in getattr(held(), "layers", []):
