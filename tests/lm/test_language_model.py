@@ -26,11 +26,11 @@ from toolformer.data import assets
 from toolformer.errors import UserError
 from toolformer.lm import fast_linear, text_generator
 from toolformer.lm.batching import by_length, rows_per_batch
-from toolformer.lm.branches import Branches
 from toolformer.lm.language_id import UNDETERMINED, LanguageIdentifier
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.loading import choose_dtype, load_tokenizer, native_bfloat16
 from toolformer.lm.seq2seq import Seq2SeqModel, is_encoder_decoder
+from toolformer.lm.slots import Slots
 from toolformer.lm.text_generator import ModelGenerator
 from toolformer.tools.base import TextGenerator
 
@@ -45,24 +45,25 @@ def check(logits: torch.Tensor, language_model: LanguageModel, *sequences: list[
         torch.testing.assert_close(row, expected, atol=1e-4, rtol=0)
 
 
-def test_rows_continue_independently(language_model: LanguageModel) -> None:
-    """Joined from several batches, with different numbers of tokens, without tokens rolled back or fed to an idle row."""
+def test_slots_continue_independently(language_model: LanguageModel) -> None:
+    """From several batches, by one token or several, with tokens rolled back or not read, and rows that are replaced."""
     _, first = language_model.prefill(CONTEXTS[:2])
     _, second = language_model.prefill(CONTEXTS[2:])
     first.step(torch.tensor([[3], [4]]))
-    joined = Branches.join([(second, [0]), (first, [1])])
-    logits = joined.step(torch.tensor([[12], [13]]))[:, 0]
-    check(logits, language_model, [*CONTEXTS[2], 12], [*CONTEXTS[1], 4, 13])
-    _, branches = language_model.prefill(CONTEXTS)
-    more = [[1, 2, 3], [4], [6, 7]]
-    sequences = [context + tail for context, tail in zip(CONTEXTS, more, strict=True)]
-    check(branches.extend(more), language_model, *sequences)
-    for token in (1, 2, 3):
-        branches.step(torch.tensor([[token]] * 3), idle=[2])
-    branches.forget(0, 2)
-    logits = branches.step(torch.tensor([[10], [10], [10]]))[:, 0]
-    first, second, third = sequences
-    check(logits, language_model, [*first, 1, 10], [*second, 1, 2, 3, 10], [*third, 10])
+    slots = Slots(language_model)
+    slots.put([1, 2], first, [1, 0])
+    slots.put([0], second, [0])
+    sequences = [CONTEXTS[2], [*CONTEXTS[1], 4], [*CONTEXTS[0], 3]]
+    logits = slots.step([12, 13, 0], fed=[True, True, False])
+    check(logits[:2], language_model, [*sequences[0], 12], [*sequences[1], 13])
+    more = [[1, 2, 3], [6, 7]]
+    check(slots.extend([2, 0], more), language_model, [*sequences[2], 1, 2, 3], [*sequences[0], 12, 6, 7])
+    slots.forget(2, 2)
+    slots.put([1], second, [0])
+    ended = [[*sequences[0], 12, 6, 7, 9], [*CONTEXTS[2], 9], [*sequences[2], 1, 9]]
+    check(slots.step([9, 9, 9], fed=[True] * 3), language_model, *ended)
+    slots.keep([2, 1])
+    check(slots.step([8, 8], fed=[True] * 2), language_model, [*ended[2], 8], [*ended[1], 8])
 
 
 def test_branches_see_only_their_tokens(language_model: LanguageModel) -> None:

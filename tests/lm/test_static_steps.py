@@ -16,8 +16,8 @@ from toolformer.annotation.candidates import ToolSettings, Window
 from toolformer.annotation.propose import propose
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
-from toolformer.lm.branches import Branches
 from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.slots import Slots
 from toolformer.tools.prompt_sets import UNPROMPTED
 
 CONTEXTS = [[5, 9, 2, 14], [7, 3], [11, 4, 6, 8, 1, 2]]
@@ -42,10 +42,10 @@ def both(request: pytest.FixtureRequest) -> tuple[LanguageModel, LanguageModel]:
 
 
 def run(model: LanguageModel, seed: int) -> list[torch.Tensor]:
-    """Logits of steps between two batches whose rows and columns change at random."""
+    """Logits of steps of two batches whose rows and columns change at random, and of slots that take rows from them."""
     chance = random.Random(seed)
     batches = [model.prefill(CONTEXTS[:2])[1], model.prefill(CONTEXTS)[1]]
-    logits = []
+    slots, logits = Slots(model), []
     for _ in range(10):
         n = chance.randrange(2)
         branches = batches[n]
@@ -59,10 +59,11 @@ def run(model: LanguageModel, seed: int) -> list[torch.Tensor]:
             case 2 if columns == 1:
                 tails = [[chance.randrange(50)] * chance.randint(1, 3) for _ in range(rows)]
                 logits.append(branches.extend(tails))
-                branches.forget(chance.randrange(rows), 1)
-            case 3 if all(other.positions.shape[1] == 1 for other in batches):
-                batches[n] = Branches.join([(batches[0], [0]), (batches[1], [0])])
-        branches = batches[n]
+            case 3 if columns == 1:
+                slots.put([chance.randrange(len(slots.lengths) + 1)], branches, [chance.randrange(rows)])
+        if count := len(slots.lengths):
+            fed = chance.choices([True, False], k=count)
+            logits.append(slots.step(chance.choices(range(50), k=count), fed)[fed])
         for _ in range(chance.randint(1, 2)):
             logits.append(branches.step(torch.randint(50, branches.positions.shape, generator=_of(chance))))
     return logits

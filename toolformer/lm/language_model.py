@@ -175,14 +175,27 @@ class LanguageModel:
             exact.remember(cache, ids.to(self.device))
         return logits
 
+    @property
+    def steps_are_static(self) -> bool:
+        """Whether steps run in buffers of fixed shape."""
+        return self.static_steps is not None and self.fast_length == math.inf
+
     @torch.inference_mode()
     def step(
-        self, ids: torch.Tensor, visible: torch.Tensor, positions: torch.Tensor, cache: Cache
+        self,
+        ids: torch.Tensor,
+        visible: torch.Tensor,
+        positions: torch.Tensor,
+        cache: Cache,
+        places: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """As `forward`, for one token of each branch; on a GPU in fixed buffers, so that a CUDA graph can replay it."""
-        if self.static_steps is None or self.fast_length < math.inf:
-            return self.forward(ids, visible, positions, cache)
-        return self.static_steps(ids, visible, positions, cache)
+        """As `forward`, for one token of each branch; on a GPU in fixed buffers, so that a CUDA graph can replay it.
+
+        `places` [batch, length] are those of fixed layers that the tokens are written to; growing ones append them.
+        """
+        if self.static_steps is not None and self.steps_are_static:
+            return self.static_steps(ids, visible, positions, cache, places)
+        return self.forward(ids, visible, positions, cache)
 
     def _read(
         self,

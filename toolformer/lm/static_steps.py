@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache
 
 from toolformer.errors import one_line
+from toolformer.lm.kv_cache import FixedLayer, Places, layers
 
 log = logging.getLogger(__name__)
 
@@ -39,23 +40,6 @@ class Shape(NamedTuple):
     keys: int
 
 
-class StaticLayer(DynamicLayer):
-    """A layer's keys and values in fixed buffers [rows, heads, keys, size], written at given places."""
-
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor, places: torch.Tensor) -> None:
-        super().__init__()
-        self.lazy_initialization(keys, values)
-        self.keys, self.values, self._places = keys, values, places
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Overwrites the keys and values at the places; returns the whole buffers."""
-        self.keys.index_copy_(2, self._places, key_states)
-        self.values.index_copy_(2, self._places, value_states)
-        return self.keys, self.values
-
-
 @dataclass(frozen=True)
 class _Inputs:
     """The buffers of a step, of one shape."""
@@ -63,7 +47,7 @@ class _Inputs:
     ids: torch.Tensor
     visible: torch.Tensor
     positions: torch.Tensor
-    places: torch.Tensor
+    places: Places
     cache: Cache
 
 
@@ -87,23 +71,35 @@ class StaticSteps:
         """The cache that is in the buffers."""
 
     def __call__(
-        self, ids: torch.Tensor, visible: torch.Tensor, positions: torch.Tensor, cache: Cache
+        self,
+        ids: torch.Tensor,
+        visible: torch.Tensor,
+        positions: torch.Tensor,
+        cache: Cache,
+        places: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Logits [rows, columns, vocabulary] of `ids`; see `LanguageModel.forward`."""
+        """Logits [rows, columns, vocabulary] of `ids`; see `LanguageModel.step`."""
         rows, columns, keys = visible.shape
-        before, width = keys - columns, _round_up(columns)
-        shape = Shape(_round_up(rows), width, -(-(before + width) // KEYS) * KEYS)
+        width = _round_up(columns)
+        if places is None:  # after the keys that are cached
+            places = torch.arange(keys - columns, keys).expand(rows, -1)
+            shape = Shape(_round_up(rows), width, -(-(keys - columns + width) // KEYS) * KEYS)
+        else:
+            shape = Shape(_round_up(rows), width, keys)
         inputs = self._load(cache, shape)
         device = inputs.ids.device
         inputs.ids[:rows, :columns] = ids.to(device)
         inputs.positions[:rows, :columns] = positions.to(device)
-        inputs.places.copy_(torch.arange(before, before + width))
-        # Unused rows and columns see themselves alone: without any key they would write NaN into the buffers.
+        # Unused columns write behind the used ones. Unused rows and columns see the first key alone: without any they
+        # would write NaN into the buffers.
+        unused = torch.arange(keys, keys + width - columns).expand(rows, -1)
+        inputs.places.index.zero_()
+        inputs.places.index[:rows] = torch.cat([places, unused], dim=1).to(device)
         inputs.visible.zero_()
-        inputs.visible[:, :, before : before + width] = torch.eye(width, dtype=torch.bool).to(device)
+        inputs.visible[:, :, 0] = True
         inputs.visible[:rows, :columns, :keys] = visible.to(device)
         logits = self._run(shape, inputs)[:rows, :columns].clone()
-        for layer, static in zip(cache.layers, inputs.cache.layers, strict=True):
+        for layer, static in zip(layers(cache), layers(inputs.cache), strict=True):
             layer.hold(static.keys[:rows, :, :keys], static.values[:rows, :, :keys])
         return logits
 
@@ -111,16 +107,17 @@ class StaticSteps:
         """The buffers of this shape, with the cache in them."""
         if self._loaded:
             held, held_shape, inputs = self._loaded
-            inside = cache.layers[0].keys.data_ptr() == inputs.cache.layers[0].keys.data_ptr()
+            inside = layers(cache)[0].keys.data_ptr() == layers(inputs.cache)[0].keys.data_ptr()
             if (
                 held() is cache and held_shape == shape and inside
             ):  # not if it has grown by several tokens since
                 return inputs
             # The buffers are about to be overwritten; whoever still uses them gets a copy.
-            for layer in getattr(held(), "layers", []):
+            other = held()
+            for layer in layers(other) if other is not None else []:
                 layer.hold(layer.keys.clone(), layer.values.clone())
         inputs = self._inputs(cache, shape)
-        for layer, static in zip(cache.layers, inputs.cache.layers, strict=True):
+        for layer, static in zip(layers(cache), layers(inputs.cache), strict=True):
             rows, _, before, _ = layer.keys.shape
             static.keys[:rows, :, :before] = layer.keys
             static.values[:rows, :, :before] = layer.values
@@ -129,20 +126,23 @@ class StaticSteps:
         return inputs
 
     def _inputs(self, cache: Cache, shape: Shape) -> _Inputs:
-        whole = torch.empty(0, dtype=torch.long, device=cache.layers[0].keys.device)
-        places = self._buffer("places", (shape.columns,), whole)
-        layers = []
-        for n, layer in enumerate(cache.layers):
-            states = {f"keys {n}": layer.keys, f"values {n}": layer.values}
-            sizes = [(shape.rows, state.shape[1], shape.keys, state.shape[3]) for state in states.values()]
-            buffers = map(self._buffer, states, sizes, states.values())
-            layers.append(StaticLayer(*buffers, places))
+        whole = torch.empty(0, dtype=torch.long, device=layers(cache)[0].keys.device)
+        places = Places()
+        places.set(self._buffer("places", shape[:2], whole), shape.keys)
+
+        def buffer(name: str, state: torch.Tensor) -> torch.Tensor:
+            return self._buffer(name, (shape.rows, state.shape[1], shape.keys, state.shape[3]), state)
+
+        fixed: list[Any] = [
+            FixedLayer(buffer(f"keys {n}", layer.keys), buffer(f"values {n}", layer.values), places)
+            for n, layer in enumerate(layers(cache))
+        ]
         return _Inputs(
             ids=self._buffer("ids", shape[:2], whole),
             visible=self._buffer("visible", shape, whole.bool()),
             positions=self._buffer("positions", shape[:2], whole),
             places=places,
-            cache=Cache(layers=layers),
+            cache=Cache(layers=fixed),
         )
 
     def _buffer(self, name: str, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:

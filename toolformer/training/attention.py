@@ -41,8 +41,8 @@ def attend(
         )
     shared = query.shape[1] != key.shape[1]
     if query.is_cuda and not dropout and (dtype := _half(query)):
-        bounds = document_bounds(position_ids, len(query))
-        return _in_one_kernel(*(tensor.to(dtype) for tensor in (query, key, value)), bounds, scaling), None
+        of_all_rows = document_bounds(position_ids, len(query))
+        return _in_one_kernel(query.to(dtype), key.to(dtype), value.to(dtype), of_all_rows, scaling), None
     rows = []
     # Split, not sliced, into rows and documents: the gradient of a slice is as large as the whole tensor.
     for row, tensors in enumerate(zip(query.split(1), key.split(1), value.split(1), strict=True)):
@@ -63,15 +63,18 @@ def attend(
 def runs_in_one_kernel(device: torch.device) -> bool:
     """Whether this GPU's kernel of variable lengths gives what attention to one document after the other gives."""
     generator = torch.Generator(device).manual_seed(0)
-    shape = {"generator": generator, "device": device, "dtype": torch.bfloat16}
-    query, key, value = (torch.randn(1, heads, 24, 64, **shape) for heads in (4, 2, 2))
+    query, key, value = (
+        torch.randn(1, heads, 24, 64, generator=generator, device=device, dtype=torch.bfloat16)
+        for heads in (4, 2, 2)
+    )
     positions = torch.cat([torch.arange(10), torch.arange(14)])[None].to(device)
     try:
         fused, _ = attend(torch.nn.Identity(), query, key, value, None, position_ids=positions)
     except RuntimeError:  # raised on GPUs without this kernel
         return False
-    single = (tensor.float() for tensor in (query, key, value))
-    expected, _ = attend(torch.nn.Identity(), *single, None, position_ids=positions)
+    expected, _ = attend(
+        torch.nn.Identity(), query.float(), key.float(), value.float(), None, position_ids=positions
+    )
     return torch.allclose(fused.float(), expected, atol=0.05)
 
 
@@ -100,9 +103,9 @@ def _in_one_kernel(
 ) -> torch.Tensor:
     rows, heads, size, _ = query.shape
     # All rows one after the other: [tokens, heads, size].
-    flat = (tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, key, value))
+    queries, keys, values = (tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, key, value))
     output: Any = varlen_attn(
-        *flat, bounds, bounds, size, size,
+        queries, keys, values, bounds, bounds, size, size,
         scale=scaling, window_size=(-1, 0), enable_gqa=heads != key.shape[1],
     )  # fmt: skip
     return output.view(rows, size, heads, -1)
