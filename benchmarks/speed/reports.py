@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from toolformer import reporting
 from toolformer.benchmarks import TASKS
-from toolformer.benchmarks.speed.script import peak_memory, run, show
+from toolformer.benchmarks.speed.script import measured_usage, run, show
 from toolformer.cli import main as command
 from toolformer.decoding.settings import PAPER_SYSTEMS, TRAINED_ON
 from toolformer.results import Beginning, Folder, Results
@@ -54,10 +54,10 @@ def main(options: Options) -> None:
 def measured(work: Callable[[], object]) -> dict[str, float]:
     """Seconds and peak memory of some work, whose output is not shown."""
     began, began_cpu = time.perf_counter(), time.process_time()
-    with peak_memory() as peak, contextlib.redirect_stdout(io.StringIO()):
+    with measured_usage() as usage, contextlib.redirect_stdout(io.StringIO()):
         work()
     ended, ended_cpu = time.perf_counter(), time.process_time()
-    return {"seconds": ended - began, "CPU": ended_cpu - began_cpu, "GiB": peak.gib}
+    return {"seconds": ended - began, "CPU": ended_cpu - began_cpu, "GiB": usage.peak_memory_gib}
 
 
 def write(results: Results, options: Options) -> None:

@@ -1,10 +1,13 @@
-"""Shared by the scripts of this folder: options `key=value`, memory, and the printing of results."""
+"""Shared by the scripts of this folder: options `key=value`, memory and use of a GPU, and the printing of results."""
 
 import json
+import shutil
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar, cast
 from unittest import mock
@@ -16,6 +19,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from transformers.integrations import sdpa_attention
 
+from toolformer.data import Document
 from toolformer.errors import UserError, one_line
 from toolformer.lm import fast_linear
 from toolformer.results.provenance import provenance
@@ -59,31 +63,57 @@ def show(title: str, rows: Mapping[str, Mapping[str, float]], results: Mapping[s
     print(json.dumps(results))
 
 
-class Peak:
-    """Peak memory minus that at the beginning, in GiB."""
+@dataclass
+class Usage:
+    """Of a block of code."""
 
-    gib = 0.0
+    peak_memory_gib: float = 0.0
+    """Beyond that at its beginning: the GPU's if there is one, else this process's resident set, 50 times a second."""
+    gpu_busy: float | None = None
+    """Share of the time in which the GPU ran a kernel; None without a GPU."""
+
+    def results(self) -> dict[str, float]:
+        """As they are printed."""
+        busy = {} if self.gpu_busy is None else {"gpu_busy": round(self.gpu_busy, 2)}
+        return {"peak_memory_gib": round(self.peak_memory_gib, 2)} | busy
 
 
 @contextmanager
-def peak_memory() -> Iterator[Peak]:
-    """Measures the memory of a block: the GPU's if there is one, else this process's resident set, 50 times a second."""
-    peak = Peak()
-    if torch.cuda.is_available():
+def measured_usage() -> Iterator[Usage]:
+    """Measures memory, and how busy the GPU is."""
+    usage = Usage()
+    if torch.cuda.is_available() and shutil.which("nvidia-smi"):
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        yield peak
-        peak.gib = (torch.cuda.max_memory_allocated() - before) / 2**30
+        query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "100"]
+        device = ["-i", str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)]
+        if not device[1].startswith("GPU-"):
+            device[1] = f"GPU-{device[1]}"
+        with subprocess.Popen([*query, *device], stdout=subprocess.PIPE, text=True) as watcher:
+            yield usage
+            torch.cuda.synchronize()
+            watcher.terminate()
+            shares = [int(line) for line in (watcher.stdout or []) if line.strip().isdigit()]
+        usage.gpu_busy = sum(shares) / len(shares) / 100 if shares else None
+        usage.peak_memory_gib = (torch.cuda.max_memory_allocated() - before) / 2**30
         return
     process, ended = psutil.Process(), threading.Event()
     before = process.memory_info().rss
 
     def watch() -> None:
         while not ended.wait(0.02):
-            peak.gib = max(peak.gib, (process.memory_info().rss - before) / 2**30)
+            used = (process.memory_info().rss - before) / 2**30
+            usage.peak_memory_gib = max(usage.peak_memory_gib, used)
 
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    yield peak
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    yield usage
     ended.set()
-    watcher.join()
+    watching.join()
+
+
+def repeated(documents: Sequence[Document], count: int) -> list[Document]:
+    """The first `count` documents; more than there are begin again under other ids."""
+    rounds = range(-(-count // len(documents)))
+    again = [replace(document, doc_id=f"{document.doc_id} {n}") for n in rounds[1:] for document in documents]
+    return [*documents, *again][:count]

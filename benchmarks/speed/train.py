@@ -7,7 +7,8 @@ batch to the longest of them, with about as many tokens per micro batch: the mor
 the more padding and memory it needs. Both run forward, backward and optimizer steps over all documents once; loading,
 evaluation and saving are not counted. Prints a table,
 and its ratios as one JSON object on the last line: `speedup_vs_padded` (text tokens a second), and
-`train_share_of_matmul_peak` (model FLOPs of the text tokens, backward counted twice the forward pass, over the time).
+`train_share_of_matmul_peak` (model FLOPs of the text tokens, backward counted twice the forward pass, over the time), and
+`peak_memory_gib` and on a GPU `gpu_busy` (packed).
 """
 
 import tempfile
@@ -20,7 +21,7 @@ import torch
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
 
 from toolformer.benchmarks.speed.annotate import matmul_peak, model_flops
-from toolformer.benchmarks.speed.script import run, show
+from toolformer.benchmarks.speed.script import measured_usage, repeated, run, show
 from toolformer.data import demo_corpus
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.loading import choose_device, choose_dtype, load_causal
@@ -73,7 +74,7 @@ def padded(model: str, texts: Sequence[str], micro_batch: int) -> dict[str, floa
 
 
 def main(options: Options) -> None:
-    texts = [document.text for document in demo_corpus("train")][: options.documents]
+    texts = [document.text for document in repeated(list(demo_corpus("train")), options.documents)]
     model, length, micro_batch = options.model, options.sequence_length, options.micro_batch
     language_model = LanguageModel.from_pretrained(model)
     mean = sum(len(language_model.encode(text)) for text in texts) / len(texts)
@@ -81,7 +82,11 @@ def main(options: Options) -> None:
     per_token = model_flops(language_model, round(mean), round(mean)) / round(mean)
     peak = matmul_peak(language_model.dtype, language_model.device)
     del language_model
-    fast, slow = packed(model, texts, length, micro_batch), padded(model, texts, rows)
+    if choose_device() != "cpu":
+        packed(model, texts[: 8 * rows], length, micro_batch)  # chooses kernels
+    with measured_usage() as usage:
+        fast = packed(model, texts, length, micro_batch)
+    slow = padded(model, texts, rows)
     show(
         f"{len(texts)} documents of {mean:.0f} tokens, {model}, sequences of {length}, matmul peak "
         f"{peak / 1e9:.0f} GFLOP/s",
@@ -89,7 +94,8 @@ def main(options: Options) -> None:
         {
             "speedup_vs_padded": round(fast["tokens/s"] / slow["tokens/s"], 2),
             "train_share_of_matmul_peak": round(3 * per_token * fast["tokens/s"] / peak, 3),
-        },
+        }
+        | usage.results(),
     )
 
 

@@ -22,8 +22,8 @@ from tests.t5 import t5_tokenizer, tiny_t5
 from tests.textbook import logits
 from toolformer.errors import UserError
 from toolformer.lm import loading
-from toolformer.lm.branches import Branches
 from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.slots import Slots
 
 COMMON = {
     "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8,
@@ -154,17 +154,19 @@ def sampled_as_stock(model: LanguageModel) -> None:
 
 
 def decoded_as_stock(model: LanguageModel) -> None:
-    """With results of calls that are read at once, rows that are joined, and tokens taken back, as the decoder does."""
+    """With results of calls that are read at once, rows from several batches, and tokens taken back, as the decoder does."""
     _, first = model.prefill(CONTEXTS[:2], model.prefix(HEAD))
     _, second = model.prefill([TOKENS[300:303]])
     first.step(torch.tensor([[3], [4]]))
-    joined = Branches.join([(second, [0]), (first, [1])])
+    slots = Slots(model)
+    slots.put([1], first, [1])
+    slots.put([0], second, [0])
     more = [TOKENS[310:312], TOKENS[320:334]]
     sequences = [TOKENS[300:303] + more[0], HEAD + CONTEXTS[1] + [4] + more[1]]
-    check(joined.extend(more), model, *sequences)
-    joined.forget(1, 9)
-    joined.step(torch.tensor([[5], [0]]), idle=[1])
-    check(joined.step(torch.tensor([[6], [7]]))[:, 0], model, [*sequences[0], 5, 6], [*sequences[1][:-9], 7])
+    check(slots.extend([0, 1], more), model, *sequences)
+    slots.forget(1, 9)
+    slots.step([5, 0], fed=[True, False])
+    check(slots.step([6, 7], fed=[True, True]), model, [*sequences[0], 5, 6], [*sequences[1][:-9], 7])
 
 
 @pytest.mark.parametrize("name", [*FAST, *SLOW, *BOUNDED])

@@ -89,6 +89,13 @@ def test_loss_and_gradients_are_those_of_the_documents_alone(
         torch.testing.assert_close(gradients, results[0][1], rtol=1e-4, atol=1e-6)
 
 
+def test_documents_begin_where_positions_restart_and_with_each_row() -> None:
+    positions = torch.tensor([[0, 1, 2, 0, 1], [3, 4, 0, 1, 2]])
+    assert attention.document_bounds(positions, rows=2).tolist() == [0, 3, 5, 7, 10]
+    shared = torch.tensor([[0, 1, 0]])
+    assert attention.document_bounds(shared, rows=2).tolist() == [0, 2, 3, 5, 6]
+
+
 def test_attention_by_document_takes_no_mask_of_the_callers() -> None:
     query, positions = torch.zeros(1, 2, 3, 4), torch.zeros(1, 3)
     for mask, options in ((torch.ones(1, 1, 3, 3), {"position_ids": positions}), (None, {})):

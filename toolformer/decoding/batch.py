@@ -13,6 +13,10 @@ from toolformer.data import Document
 from toolformer.lm.batching import by_length
 from toolformer.lm.branches import Branches
 from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.slots import Slots
+
+FREE_SHARE = 0.125
+"""Share of a batch's slots that may stay free when no prompt is left: giving them up copies the others."""
 
 
 @dataclass(eq=False)
@@ -67,60 +71,89 @@ class Row:
         return [] if self.call_start is None else self.written[self.call_start + 1 :]
 
 
-@dataclass
-class Batch:
-    """Rows that are continued side by side."""
+@dataclass(frozen=True)
+class Prompts:
+    """Prompts that the model has read together."""
 
     rows: list[Row]
     branches: Branches
-    """One per row; they have read all but `unread`."""
+    """One per row."""
     logits: torch.Tensor
-    """[rows, vocabulary] after the last token read."""
+    """[rows, vocabulary] after the last token of each."""
+
+
+class Batch:
+    """Rows that are continued side by side, one token per step, each in a slot that the next prompt takes over."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.rows: list[Row | None] = []
+        """By slot; None where it is free."""
+        self.logits = torch.zeros(0)
+        """[slots, vocabulary] after the last token read; in float32 or less."""
+        self._slots = Slots(model)
 
     @property
-    def fresh(self) -> list[int]:
-        """The rows whose next token is to be chosen from `logits`; the other active ones have a token to read."""
-        return [n for n, row in enumerate(self.rows) if row.active and not row.unread]
+    def taken(self) -> list[tuple[int, Row]]:
+        """The rows with their slots."""
+        return [(n, row) for n, row in enumerate(self.rows) if row]
+
+    @property
+    def fresh(self) -> list[tuple[int, Row]]:
+        """The rows whose next token is to be chosen from `logits`; the other active ones have tokens to read."""
+        return [(n, row) for n, row in self.taken if row.active and not row.unread]
 
     def step(self) -> None:
-        """Active rows read the token that they wrote last."""
-        fed = [row.unread if row.active else [0] for row in self.rows]
-        idle = [n for n, row in enumerate(self.rows) if not row.active]
-        self.logits = self.branches.step(torch.tensor(fed), idle)[:, 0]
-        for row in self.rows:
-            row.unread = [] if row.active else row.unread
+        """Every active row reads its next token."""
+        fed = [bool(row and row.active) for row in self.rows]
+        tokens = [row.unread[0] if row and row.active else 0 for row in self.rows]
+        self.logits = self._slots.step(tokens, fed)
+        for _, row in self.taken:
+            if row.active:
+                row.unread = row.unread[1:]
+
+    def read_at_once(self, numbers: Sequence[int]) -> None:
+        """These rows read all their tokens."""
+        rows = [row for n in numbers if (row := self.rows[n])]
+        self.logits[list(numbers)] = self._slots.extend(numbers, [row.unread for row in rows])
+        for row in rows:
+            row.unread = []
 
     def go_back(self, n: int) -> None:
         """Undoes what a row has read of a call that was taken back, if there was one."""
         row = self.rows[n]
-        if row.at_start is not None and row.call_start is None:
-            self.branches.forget(n, row.forget)
+        if row and row.at_start is not None and row.call_start is None:
+            self._slots.forget(n, row.forget)
             self.logits[n] = row.at_start
             row.at_start, row.forget = None, 0
 
-    def with_results(self, numbers: Sequence[int]) -> Batch:
-        """These rows as a separate batch, after they have read the results of their calls."""
-        rows = [self.rows[n] for n in numbers]
-        branches = Branches.join([(self.branches, numbers)])
-        logits = branches.extend([row.unread for row in rows])
-        return _read(rows, branches, logits)
+    def release(self) -> list[Row]:
+        """The rows that have ended, whose slots are free from now on."""
+        ended = [(n, row) for n, row in self.taken if row.done]
+        for n, _ in ended:
+            self.rows[n] = None
+            self._slots.clear(n)
+        return [row for _, row in ended]
 
-    @staticmethod
-    def join(parts: Sequence[tuple[Batch, Sequence[int]]]) -> Batch:
-        """The named rows of several batches, side by side."""
-        rows = [batch.rows[n] for batch, numbers in parts for n in numbers]
-        logits = torch.cat([batch.logits[list(numbers)] for batch, numbers in parts])
-        first = parts[0][0]
-        if len(parts) == 1 and len(rows) == len(first.rows):
-            return Batch(rows, first.branches, logits)
-        return Batch(rows, Branches.join([(batch.branches, numbers) for batch, numbers in parts]), logits)
-
-
-def _read(rows: list[Row], branches: Branches, logits: torch.Tensor) -> Batch:
-    """A batch of rows that have read everything."""
-    for row in rows:
-        row.unread = []
-    return Batch(rows, branches, logits)
+    def refill(self, queue: Queue, size: int) -> None:
+        """Puts waiting prompts into free slots, up to `size` rows; without prompts, free slots are given up in time."""
+        free = [n for n, row in enumerate(self.rows) if row is None]
+        for prompts, numbers in queue.take(size - len(self.rows) + len(free)):
+            new = range(len(self.rows), len(self.rows) + len(numbers) - len(free))
+            slots = [*free, *new][: len(numbers)]
+            free = free[len(numbers) :]
+            self._slots.put(slots, prompts.branches, numbers)
+            self.rows += [None] * len(new)
+            fresh = prompts.logits.new_zeros(len(new), prompts.logits.shape[-1])
+            self.logits = torch.cat([self.logits, fresh]) if len(self.logits) else fresh
+            self.logits[slots] = prompts.logits[list(numbers)]
+            for slot, n in zip(slots, numbers, strict=True):
+                self.rows[slot] = prompts.rows[n]
+        if len(free) >= FREE_SHARE * len(self.rows):
+            kept = [n for n, _ in self.taken]
+            if kept:
+                self._slots.keep(kept)
+                self.logits = self.logits[kept]
+            self.rows = [self.rows[n] for n in kept]
 
 
 class Queue:
@@ -136,7 +169,7 @@ class Queue:
         self._rows = deque(rows)
         self._ahead = ahead
         self._head = list(head)
-        self._read: deque[tuple[Batch, list[int]]] = deque()
+        self._read: deque[tuple[Prompts, list[int]]] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._rows or self._read)
@@ -145,8 +178,8 @@ class Queue:
         """Puts rows in front of those that have not been read yet."""
         self._rows.extendleft(rows)
 
-    def take(self, count: int) -> Iterator[tuple[Batch, list[int]]]:
-        """The next `count` prompts, as rows of the batches that they were read in."""
+    def take(self, count: int) -> Iterator[tuple[Prompts, list[int]]]:
+        """The next `count` prompts: their numbers among those that they were read with."""
         while count > 0 and self:
             if not self._read:
                 rows = [self._rows.popleft() for _ in range(min(self._ahead, len(self._rows)))]
@@ -154,12 +187,12 @@ class Queue:
                 headed = [row for row in rows if size < len(row.unread) and row.unread[:size] == self._head]
                 self._read_ahead(headed, size)
                 self._read_ahead([row for row in rows if row not in headed], 0)
-            batch, left = self._read.popleft()
+            prompts, left = self._read.popleft()
             chosen, left = left[:count], left[count:]
             if left:
-                self._read.appendleft((batch, left))
+                self._read.appendleft((prompts, left))
             count -= len(chosen)
-            yield batch, chosen
+            yield prompts, chosen
 
     def _read_ahead(self, rows: Sequence[Row], shared: int) -> None:
         """Reads prompts of which the first `shared` tokens are the head."""
@@ -168,5 +201,7 @@ class Queue:
         prefix = model.prefix(self._head) if shared and rows else None
         for numbers in by_length(list(map(len, rest)), [1] * len(rest)):
             logits, branches = model.prefill([rest[n] for n in numbers], prefix)
-            batch = _read([rows[n] for n in numbers], branches, logits)
-            self._read.append((batch, list(range(len(numbers)))))
+            for n in numbers:
+                rows[n].unread = []
+            prompts = Prompts([rows[n] for n in numbers], branches, logits)
+            self._read.append((prompts, list(range(len(numbers)))))

@@ -1,8 +1,8 @@
 """Greedy decoding that starts a call when its policy says so: top-k is the paper's (section 4.2).
 
-A batch stays full: rows write side by side, one token per step, until a quarter of them has ended or waits for a result.
-Then the calls are run together, tool by tool, their results are read into the rows' caches, and the next prompts replace
-the ended rows. No text that the model wrote is tokenised again, and no token is read twice.
+A batch stays full: rows write side by side, one token per step, and the next prompt takes the place of a row that ends.
+Calls are run together, tool by tool, when a sixteenth of the rows waits for a result; short results are read one token per
+step beside the other rows. No text that the model wrote is tokenised again, and no token is read twice.
 """
 
 import logging
@@ -25,8 +25,10 @@ from toolformer.tools.base import Tool
 
 log = logging.getLogger(__name__)
 
-STALLED_SHARE = 0.25
-"""Share of a batch's rows that may have ended or wait for a result before the batch is filled again."""
+WAITING_SHARE = 0.0625
+"""Share of a batch's rows that have to wait for a result before calls are run: a tool runs several at once faster."""
+READ_BY_STEPS = 16
+"""Tokens of a result that a row reads one by one, beside the others' steps; more are read at once."""
 
 
 @dataclass(eq=False)
@@ -149,55 +151,44 @@ class Decoder(Decoding, Completer[Completion]):
     @torch.inference_mode()
     def run(self, queue: Queue, writer: Writer, policy: Policy) -> Iterator[list[Row]]:
         """Continues all rows of the queue, to which others may be added meanwhile; yields rows as they end."""
-        batch: Batch | None = None
-        while batch or queue:
-            # 1. Run the calls that wait, and replace the rows that have ended.
-            batch = self._refilled(batch, queue, writer)
-            while True:
-                # 2. Write the next token of every row.
+        batch = Batch(self.language_model)
+        while batch.taken or queue:
+            batch.refill(queue, self.size.value)
+            # 1. Write the next token of every row.
+            self._write_next(batch, writer, policy)
+            # 2. Run the calls that wait for a result; rows whose call failed write another token instead.
+            while self._run_calls(batch, writer):
                 self._write_next(batch, writer, policy)
-                stalled = sum(not row.active for row in batch.rows)
-                if stalled == len(batch.rows) or stalled >= max(1.0, STALLED_SHARE * len(batch.rows)):
-                    break
-                # 3. Read it.
-                batch.step()
-            ended = [row for row in batch.rows if row.done]
-            if ended:
+            if ended := batch.release():
                 yield ended
-            if len(ended) == len(batch.rows):
-                batch = None
+            # 3. Read the tokens that were written.
+            if batch.taken:
+                batch.step()
 
-    def _refilled(self, batch: Batch | None, queue: Queue, writer: Writer) -> Batch:
-        """Runs the calls that wait for a result, and replaces the rows that have ended by new ones."""
-        parts: list[tuple[Batch, Sequence[int]]] = []
-        if batch:
-            waiting = [(n, row, row.pending) for n, row in enumerate(batch.rows) if row.pending]
-            results = execute(writer.tools, [(call, row.document) for _, row, call in waiting])
-            for (n, row, _), result in zip(waiting, results, strict=True):
-                writer.resume(row, result)
-                batch.go_back(n)
-            # Rows that have at most the token they wrote to read stay as they are.
-            steady = [n for n, row in enumerate(batch.rows) if not row.done and len(row.unread) < 2]
-            resumed = [n for n, row in enumerate(batch.rows) if not row.done and len(row.unread) > 1]
-            if steady:
-                parts.append((batch, steady))
-            if resumed:
-                parts.append((batch.with_results(resumed), range(len(resumed))))
-        free = self.size.value - sum(len(numbers) for _, numbers in parts)
-        return Batch.join([*parts, *queue.take(free)])
+    def _run_calls(self, batch: Batch, writer: Writer) -> bool:
+        """Runs the calls that wait, if there are enough of them; returns whether it did."""
+        waiting = [(n, row, row.pending) for n, row in batch.taken if row.pending]
+        active = any(row.active for _, row in batch.taken)
+        if not waiting or (active and len(waiting) < WAITING_SHARE * len(batch.rows)):
+            return False
+        results = execute(writer.tools, [(call, row.document) for _, row, call in waiting])
+        for (n, row, _), result in zip(waiting, results, strict=True):
+            writer.resume(row, result)
+            batch.go_back(n)
+        if long := [n for n, row, _ in waiting if len(row.unread) > READ_BY_STEPS]:
+            batch.read_at_once(long)
+        return True
 
     def _write_next(self, batch: Batch, writer: Writer, policy: Policy) -> None:
         """Chooses and writes the next token of every fresh row; where a call is taken back, another one."""
         start, ends = self.language_model.start_id, sorted(self.language_model.end_ids)
         while fresh := batch.fresh:
-            rows = [batch.rows[n] for n in fresh]
-            early = [
-                n for n in fresh if batch.rows[n].before + len(batch.rows[n].written) < self.min_new_tokens
-            ]
+            numbers, rows = [n for n, _ in fresh], [row for _, row in fresh]
+            early = [n for n, row in fresh if row.before + len(row.written) < self.min_new_tokens]
             if early and ends:
                 batch.logits[torch.tensor(early)[:, None], ends] = float("-inf")
-            tokens = self._choose(batch.logits[fresh].float(), rows, writer.names, policy)
-            for n, row, token in zip(fresh, rows, tokens, strict=True):
+            tokens = self._choose(batch.logits[numbers].float(), rows, writer.names, policy)
+            for n, row, token in zip(numbers, rows, tokens, strict=True):
                 if token == start and row.may_call and row.call_start is None:
                     row.at_start = batch.logits[n].clone()
                 writer.write(row, token)

@@ -5,13 +5,39 @@ Masks and positions stay in main memory; the model moves them to its device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from transformers.cache_utils import Cache
 
 from toolformer.lm import batching, kv_cache
+
+
+class Reader(Protocol):
+    """The part of `LanguageModel` that is used here."""
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        visible: torch.Tensor,
+        positions: torch.Tensor,
+        cache: Cache,
+        keep: int | torch.Tensor = 0,
+    ) -> torch.Tensor: ...
+
+    def step(
+        self,
+        ids: torch.Tensor,
+        visible: torch.Tensor,
+        positions: torch.Tensor,
+        cache: Cache,
+        places: torch.Tensor | None = None,
+    ) -> torch.Tensor: ...
+
+    @property
+    def steps_are_static(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -30,28 +56,20 @@ class Branches:
     branches grow from it: a branch is a row of the attention mask (a tree mask), not a copy of the cache.
     """
 
-    forward: Callable[..., torch.Tensor]
-    """`LanguageModel.forward`."""
+    model: Reader
     cache: Cache
     visible: torch.Tensor
     """[rows, columns, cached]: which cached keys each branch sees."""
     positions: torch.Tensor
     """[rows, columns]: position id of the next token of each branch."""
 
-    def step(self, tokens: torch.Tensor, idle: Sequence[int] = ()) -> torch.Tensor:
-        """Feeds one token per branch [rows, columns]; returns the logits after it [rows, columns, vocabulary].
-
-        Tokens fed to the rows of `idle` are hidden from all later ones.
-        """
+    def step(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Feeds one token per branch [rows, columns]; returns the logits after it [rows, columns, vocabulary]."""
         rows, columns = tokens.shape
         itself = torch.eye(columns, dtype=torch.bool).expand(rows, columns, columns)
         self.visible = torch.cat([self.visible, itself], dim=2)
-        logits = self.forward(tokens, self.visible, self.positions, self.cache)
+        logits = self.model.step(tokens, self.visible, self.positions, self.cache)
         self.positions = self.positions + 1
-        if idle:
-            index = torch.tensor(list(idle))
-            self.visible[index, :, -columns:] = False
-            self.positions[index] -= 1
         return logits
 
     def extend(self, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -60,7 +78,7 @@ class Branches:
         length = ids.shape[1]
         seen = torch.cat([self.visible[:, 0], valid], dim=1)
         positions = self.positions + (valid.long().cumsum(1) - 1).clamp(min=0)
-        logits = self.forward(ids, batching.causal(seen, length), positions, self.cache, 1)
+        logits = self.model.forward(ids, batching.causal(seen, length), positions, self.cache, 1)
         self.visible = seen[:, None]
         self.positions = self.positions + valid.sum(1, keepdim=True)
         return logits[:, -1]
@@ -74,7 +92,7 @@ class Branches:
     def keep_rows(self, rows: Sequence[int]) -> None:
         """Continues with only these contexts."""
         index = torch.tensor(list(rows))
-        self.cache = kv_cache.kept(self.cache, rows)
+        self.cache = kv_cache.selected(self.cache, rows)
         self.visible = self.visible[index]
         self.positions = self.positions[index]
 
@@ -83,29 +101,3 @@ class Branches:
         cached = self.visible.shape[2]
         self.visible = self.visible & (torch.arange(cached) < cached - hidden[:, :, None])
         self.positions = self.positions - hidden
-
-    def forget(self, row: int, tokens: int) -> None:
-        """Rolls back the last tokens that a row of one column has read."""
-        if tokens:
-            seen = self.visible[row, 0].nonzero()[:, 0]
-            self.visible[row, 0, seen[-tokens:]] = False
-            self.positions[row] -= tokens
-
-    @staticmethod
-    def join(parts: Sequence[tuple[Branches, Sequence[int]]]) -> Branches:
-        """These rows of several batches of one column, side by side; cached keys that no row sees are dropped."""
-        seen = [branches.visible[list(rows), 0] for branches, rows in parts]
-        length = max(int(part_seen.sum(1).max()) for part_seen in seen)
-        caches = []
-        for (branches, rows), part_seen in zip(parts, seen, strict=True):
-            # A stable sort moves the visible tokens to the end, in their order.
-            order = part_seen.long().argsort(dim=1, stable=True)
-            order = torch.nn.functional.pad(order, (max(0, length - order.shape[1]), 0))[:, -length:]
-            part = branches.cache
-            if list(rows) != list(range(branches.visible.shape[0])):
-                part = kv_cache.kept(part, rows)
-            caches.append((part, order))
-        counts = torch.cat([part_seen.sum(1) for part_seen in seen])
-        visible = torch.arange(length)[None] >= (length - counts)[:, None]
-        positions = torch.cat([branches.positions[list(rows)] for branches, rows in parts])
-        return Branches(parts[0][0].forward, kv_cache.gathered(caches), visible[:, None], positions)

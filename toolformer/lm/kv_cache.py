@@ -41,6 +41,10 @@ class GrowingLayer(DynamicLayer):
         self.keys, self.values = (buffer[:, :, :after] for buffer in self._buffers)
         return self.keys, self.values
 
+    def hold(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Continues from these tensors; appending copies them."""
+        self.keys, self.values, self._buffers = keys, values, None
+
     @staticmethod
     def _grown(held: torch.Tensor, states: torch.Tensor, before: int, after: int) -> torch.Tensor:
         rows, heads, _, size = states.shape
@@ -50,6 +54,38 @@ class GrowingLayer(DynamicLayer):
         return buffer
 
 
+class Places:
+    """Where the layers of one cache write the tokens of a step, and how many keys the step sees."""
+
+    def __init__(self) -> None:
+        self.index = torch.zeros(0, 0, dtype=torch.long)
+        """[rows, tokens]"""
+        self.keys = 0
+
+    def set(self, index: torch.Tensor, keys: int) -> None:
+        """Chooses the places of the next step."""
+        self.index, self.keys = index, keys
+
+
+class FixedLayer(GrowingLayer):
+    """Keys and values of a layer in fixed buffers [rows, heads, keys, size], each row's written at its own places."""
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, places: Places) -> None:
+        super().__init__()
+        self.lazy_initialization(keys, values)
+        self.keys, self.values, self._places = keys, values, places
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Overwrites the keys and values at the places; returns those that the step sees."""
+        places = self._places.index.to(self.keys.device)
+        rows = torch.arange(len(places), device=self.keys.device)[:, None]
+        self.keys[rows, :, places] = key_states.transpose(1, 2)
+        self.values[rows, :, places] = value_states.transpose(1, 2)
+        return self.keys[:, :, : self._places.keys], self.values[:, :, : self._places.keys]
+
+
 def new_cache() -> Cache:
     """An empty cache for any number of layers."""
     return Cache(layer_class_to_replicate=GrowingLayer)
@@ -57,45 +93,44 @@ def new_cache() -> Cache:
 
 def repeated(cache: Cache, rows: int) -> Cache:
     """The cache of one row for many rows that continue it; copied at their first write."""
-    return _cache((k.expand(rows, -1, -1, -1), v.expand(rows, -1, -1, -1)) for k, v in _states(cache))
+    return _cache((k.expand(rows, -1, -1, -1), v.expand(rows, -1, -1, -1)) for k, v in states(cache))
 
 
-def gathered(parts: Sequence[tuple[Cache, torch.Tensor]]) -> Cache:
-    """One cache of the rows of several.
+def gathered(
+    cache: Cache, rows: Sequence[int], index: torch.Tensor
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Keys and values of each layer, of these rows and of the tokens `index` [rows, tokens] of each."""
+    row = torch.tensor(list(rows))[:, None]
 
-    With each cache come the indices of the tokens to take, [its rows, tokens], the same number in each. A token may be
-    taken twice: padding only has to be finite.
-    """
-    states = [_states(cache) for cache, _ in parts]
-    # If one holds only tokens (`exact`), so does the result: the others hold them in their last layer.
-    depth = min(map(len, states))
-    states = [layers[-depth:] for layers in states]
-    # Moved to the device once, not once per layer.
-    indices = [index.to(layers[0][0].device) for (_, index), layers in zip(parts, states, strict=True)]
+    def taken(tensor: torch.Tensor) -> torch.Tensor:
+        # Copies whole keys; `take_along_dim` goes number by number, which takes six times as long.
+        return tensor.transpose(1, 2)[row.to(tensor.device), index.to(tensor.device)].transpose(1, 2)
 
-    def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        taken = zip(tensors, indices, strict=True)
-        return torch.cat([tensor.take_along_dim(index[:, None, :, None], 2) for tensor, index in taken])
-
-    by_layer = (zip(*layers, strict=True) for layers in zip(*states, strict=True))
-    return _cache((joined(keys), joined(values)) for keys, values in by_layer)
+    return [(taken(keys), taken(values)) for keys, values in states(cache)]
 
 
-def kept(cache: Cache, rows: Sequence[int]) -> Cache:
-    """The cache with these rows only."""
-    states = _states(cache)
-    index = torch.tensor(list(rows), device=states[0][0].device)
-    return _cache((keys[index], values[index]) for keys, values in states)
+def selected(cache: Cache, rows: Sequence[int], tokens: int | None = None) -> Cache:
+    """The cache with these rows only, and only with their first tokens."""
+    index = torch.tensor(list(rows))
+    return _cache(
+        (keys[index.to(keys.device), :, :tokens], values[index.to(keys.device), :, :tokens])
+        for keys, values in states(cache)
+    )
 
 
 def size_in_bytes(cache: Cache) -> int:
     """Of its keys and values, without the room after them."""
-    return sum(keys.nbytes + values.nbytes for keys, values in _states(cache))
+    return sum(keys.nbytes + values.nbytes for keys, values in states(cache))
 
 
-def _states(cache: Cache) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def layers(cache: Cache) -> list[GrowingLayer]:
+    """The layers that hold keys and values."""
+    return [layer for layer in cache.layers if isinstance(layer, GrowingLayer)]
+
+
+def states(cache: Cache) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Keys and values of each layer."""
-    return [(layer.keys, layer.values) for layer in cache.layers if isinstance(layer, GrowingLayer)]
+    return [(layer.keys, layer.values) for layer in layers(cache)]
 
 
 def _cache(states: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Cache:

@@ -23,6 +23,7 @@ from toolformer.lm import batching, exact, fast_linear, kv_cache, loading
 from toolformer.lm.batching import TOKENS_PER_BATCH
 from toolformer.lm.branches import Branches, Prefix
 from toolformer.lm.memory import Memory, free_bytes
+from toolformer.lm.static_steps import StaticSteps
 from toolformer.lm.stop import cut_at
 
 PREFIXES_KEPT = 8
@@ -66,6 +67,10 @@ class LanguageModel:
         """Maximum number of tokens in a batch of annotation; a GPU is faster with more."""
         self.reads_special_tokens = False
         """Whether a text's special tokens are read as such (a rendered chat template) instead of as plain text."""
+        self.static_steps: StaticSteps | None = None
+        """Runs steps of single tokens in fixed buffers, on a GPU."""
+        if self.device.type == "cuda":
+            self.use_static_steps(captures=True)
         self._anchor = self.encode("a")
         self.start_id = loading.single_token(tokenizer, START, name)
         config = model.config.get_text_config()
@@ -85,6 +90,10 @@ class LanguageModel:
         device = loading.choose_device(device)
         model, tokenizer = loading.load_causal(name, loading.choose_dtype(dtype, device))
         return cls(model.to(device), tokenizer, name)
+
+    def use_static_steps(self, captures: bool = False) -> None:
+        """Runs steps in buffers of fixed shape; where that `captures`, as CUDA graphs."""
+        self.static_steps = StaticSteps(self._read, self.name, captures)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, nothing added; special tokens are plain text unless `reads_special_tokens`."""
@@ -142,8 +151,9 @@ class LanguageModel:
         """What batches are sized by on a GPU; None on another device."""
         if self.device.type != "cuda":
             return None
+        reused = self.static_steps.nbytes if self.static_steps else 0
         vocabulary = self.model.config.get_text_config().vocab_size
-        return Memory(self.cache_bytes, vocabulary, free_bytes(self.device))
+        return Memory(self.cache_bytes, vocabulary, free_bytes(self.device) + reused)
 
     @functools.cached_property
     def cache_bytes(self) -> int:
@@ -175,6 +185,41 @@ class LanguageModel:
         """
         if exact.is_needed(cache, visible.shape[-1], self.fast_length):
             return exact.forward(self, ids, visible, cache, keep)
+        logits = self._read(ids, visible, positions, cache, keep)
+        if self.fast_length < math.inf:
+            exact.remember(cache, ids.to(self.device))
+        return logits
+
+    @property
+    def steps_are_static(self) -> bool:
+        """Whether steps run in buffers of fixed shape."""
+        return self.static_steps is not None and self.fast_length == math.inf
+
+    @torch.inference_mode()
+    def step(
+        self,
+        ids: torch.Tensor,
+        visible: torch.Tensor,
+        positions: torch.Tensor,
+        cache: Cache,
+        places: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """As `forward`, for one token of each branch; on a GPU in fixed buffers, so that a CUDA graph can replay it.
+
+        `places` [batch, length] are those of fixed layers that the tokens are written to; growing ones append them.
+        """
+        if self.static_steps is not None and self.steps_are_static:
+            return self.static_steps(ids, visible, positions, cache, places)
+        return self.forward(ids, visible, positions, cache)
+
+    def _read(
+        self,
+        ids: torch.Tensor,
+        visible: torch.Tensor,
+        positions: torch.Tensor,
+        cache: Cache,
+        keep: int | torch.Tensor = 0,
+    ) -> torch.Tensor:
         logits: torch.Tensor = self.model(
             input_ids=ids.to(self.device),
             attention_mask=self._attention_mask(visible.to(self.device)),
@@ -183,8 +228,6 @@ class LanguageModel:
             use_cache=True,
             logits_to_keep=keep.to(self.device) if isinstance(keep, torch.Tensor) else keep,
         ).logits
-        if self.fast_length < math.inf:
-            exact.remember(cache, ids.to(self.device))
         return logits
 
     def _attention_mask(self, visible: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor]:
@@ -259,7 +302,7 @@ class LanguageModel:
             batching.last_tokens(keep or [1] * rows, length),
         )
         lengths = valid.sum(1) + shared
-        return logits, Branches(self.forward, cache, key_valid[:, None], lengths[:, None])
+        return logits, Branches(self, cache, key_valid[:, None], lengths[:, None])
 
     def prefix(self, ids: Sequence[int]) -> Prefix:
         """The cache of tokens that many contexts begin with; the last ones requested are kept."""

@@ -22,7 +22,10 @@ SHARE = 0.6
 LOGIT_BYTES = 12
 """Per entry of a row of logits: itself in the model's dtype, a float32 copy, and one more while it is normalised."""
 CACHES = 4
-"""Caches that decoding may hold at once: its rows', that of as many prompts read ahead, and two copies while rows are joined."""
+"""Caches that decoding may hold at once: its slots', the buffers of steps, that of as many prompts read ahead, and a copy
+while one grows."""
+COPIES = 2
+"""Annotation holds a batch's own cache and the buffers of steps."""
 SPARE = 1.25
 """Growth of a cache's buffer beyond its tokens."""
 LARGEST_TOKENS, LARGEST_ROWS = 16_384, 256
@@ -44,7 +47,7 @@ class Memory:
 
     def batch_tokens(self) -> int:
         """Tokens per batch of annotation. Up to as many branches have logits; half as many rows are normalised."""
-        needed = SPARE * cached_per_batch(1) * self.cache + LOGIT_BYTES * self.vocabulary
+        needed = SPARE * COPIES * cached_per_batch(1) * self.cache + LOGIT_BYTES * self.vocabulary
         return self._fitting(needed, min(LARGEST_TOKENS, INDICES // self.vocabulary))
 
     def batch_rows(self, tokens: int) -> int:

@@ -1,14 +1,15 @@
 """Attention within each document of a packed sequence, without a mask and without work between documents.
 
-For CPUs. Transformers separates packed documents by a block-diagonal mask, with which attention still multiplies all pairs
-of tokens; here a sequence is split where its position ids restart, and each document attends alone. GPUs keep their fused
-kernels.
+Transformers separates packed documents by a block-diagonal mask, with which attention still multiplies all pairs of
+tokens. Here a sequence is split where its position ids restart, and each document attends alone: one by one on a CPU, in
+one flash kernel of variable lengths on a GPU, which needs bfloat16 or float16.
 """
 
 from itertools import pairwise
 from typing import Any
 
 import torch
+from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
@@ -39,6 +40,9 @@ def attend(
             f"attention by document cannot do this: {unsupported or 'a mask, a cache or no position ids'}"
         )
     shared = query.shape[1] != key.shape[1]
+    if query.is_cuda and not dropout and (dtype := _half(query)):
+        of_all_rows = document_bounds(position_ids, len(query))
+        return _in_one_kernel(query.to(dtype), key.to(dtype), value.to(dtype), of_all_rows, scaling), None
     rows = []
     # Split, not sliced, into rows and documents: the gradient of a slice is as large as the whole tensor.
     for row, tensors in enumerate(zip(query.split(1), key.split(1), value.split(1), strict=True)):
@@ -54,6 +58,57 @@ def attend(
         ]
         rows.append(torch.cat(parts, dim=2))
     return torch.cat(rows).transpose(1, 2).contiguous(), None
+
+
+def runs_in_one_kernel(device: torch.device) -> bool:
+    """Whether this GPU's kernel of variable lengths gives what attention to one document after the other gives."""
+    generator = torch.Generator(device).manual_seed(0)
+    query, key, value = (
+        torch.randn(1, heads, 24, 64, generator=generator, device=device, dtype=torch.bfloat16)
+        for heads in (4, 2, 2)
+    )
+    positions = torch.cat([torch.arange(10), torch.arange(14)])[None].to(device)
+    try:
+        fused, _ = attend(torch.nn.Identity(), query, key, value, None, position_ids=positions)
+    except RuntimeError:  # raised on GPUs without this kernel
+        return False
+    expected, _ = attend(
+        torch.nn.Identity(), query.float(), key.float(), value.float(), None, position_ids=positions
+    )
+    return torch.allclose(fused.float(), expected, atol=0.05)
+
+
+def _half(query: torch.Tensor) -> torch.dtype | None:
+    """The 16-bit type in which attention runs, or None."""
+    autocast = torch.is_autocast_enabled("cuda")
+    dtype = torch.get_autocast_dtype("cuda") if autocast else query.dtype
+    return dtype if dtype in (torch.bfloat16, torch.float16) else None
+
+
+def document_bounds(position_ids: torch.Tensor, rows: int) -> torch.Tensor:
+    """Where documents begin in the rows one after the other, and the number of all tokens; int32 [documents + 1]."""
+    bounds: torch.Tensor | None = getattr(position_ids, "document_bounds", None)
+    if bounds is None:
+        starts = (position_ids == 0).expand(rows, -1).clone()
+        starts[:, 0] = True
+        end = torch.tensor([starts.numel()], device=starts.device)
+        bounds = torch.cat([starts.flatten().nonzero().flatten(), end]).int()
+        # Waits for the GPU, hence once per batch and not in every layer.
+        position_ids.document_bounds = bounds  # type: ignore[attr-defined]
+    return bounds
+
+
+def _in_one_kernel(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bounds: torch.Tensor, scaling: float | None
+) -> torch.Tensor:
+    rows, heads, size, _ = query.shape
+    # All rows one after the other: [tokens, heads, size].
+    queries, keys, values = (tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, key, value))
+    output: Any = varlen_attn(
+        queries, keys, values, bounds, bounds, size, size,
+        scale=scaling, window_size=(-1, 0), enable_gqa=heads != key.shape[1],
+    )  # fmt: skip
+    return output.view(rows, size, heads, -1)
 
 
 def _no_mask(*_: Any, attention_mask: torch.Tensor | None = None, **__: Any) -> None:

@@ -92,7 +92,7 @@ def choose_isolation(model: Any, size: int, rows: int, by_document: bool = False
         model: in evaluation mode.
         size: tokens per sequence: tried documents are as long, because of attention windows and scaled positions.
         rows: sequences per batch. UserError if another row changes how the model reads a text.
-        by_document: whether to attend within each document without a mask (on a CPU).
+        by_document: whether to attend within each document without a mask, where the model allows it.
     """
     model_type = str(getattr(model.config, "model_type", ""))
     if any(parameter.numel() == 0 for parameter in model.parameters()):

@@ -19,6 +19,7 @@ from toolformer.storage import into_place
 from toolformer.training import checkpoints, lora
 from toolformer.training.data import IGNORED, PackedTexts
 from toolformer.training.distributed import not_spread
+from toolformer.training.losses import return_losses, token_losses
 from toolformer.training.progress import OnLog, Progress
 from toolformer.training.settings import TrainingResult, TrainingSettings
 from toolformer.training.tokens import CALL, RESULT, TEXT
@@ -41,6 +42,7 @@ class PackedTrainer(Trainer):
     ) -> None:
         self.model_config = arguments["model"].config
         self.model_use_cache = getattr(self.model_config, "use_cache", None)
+        return_losses(arguments["model"], settings.micro_batch_size * settings.sequence_length)
         super().__init__(**arguments, compute_loss_func=self._mean_loss, compute_metrics=perplexity_of)
         self.settings = settings
         self.started = started
@@ -96,19 +98,19 @@ class PackedTrainer(Trainer):
     def compute_loss(self, model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
         """The mean loss of all targets."""
         self._kinds = inputs.pop("kinds")
-        self._ids = inputs["input_ids"]
+        # Results are measured even where they are not targets.
+        inputs["targets"] = inputs["labels"].where(self._kinds != RESULT, inputs["input_ids"])
         return super().compute_loss(model, inputs, *arguments, **options)
 
     def _mean_loss(
         self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
         """The mean loss of the targets; also sums the losses of texts, calls and results (even if not targets)."""
-        measured = labels.where(self._kinds != RESULT, self._ids)
-        losses = token_losses(outputs.logits, measured)
+        losses = outputs["losses"]
         targets, kinds = labels[:, 1:] != IGNORED, self._kinds[:, 1:]
         with torch.no_grad():  # on the device, without waiting
             for row, kind in enumerate((TEXT, CALL, RESULT)):
-                counted = (kinds == kind) & (measured[:, 1:] != IGNORED)
+                counted = (kinds == kind) & (targets | (kinds == RESULT))
                 self.sums[row, 0] += losses.where(counted, 0).double().sum()
                 self.sums[row, 1] += counted.sum()
         total = losses.where(targets, 0).sum()
@@ -141,9 +143,7 @@ class PackedTrainer(Trainer):
         labels = inputs.pop("labels")
         inputs.pop("kinds")
         with self.compute_loss_context_manager():
-            logits = model(**inputs).logits
-        sequences = zip(logits.split(1), labels.split(1), strict=True)  # in float32 one at a time
-        losses = torch.cat([token_losses(*sequence) for sequence in sequences])
+            losses = model(**inputs, targets=labels)["losses"]
         targets = labels[:, 1:] != IGNORED
         if self.first_document is None:
             length = int(targets[0].cumprod(0).sum())
@@ -203,7 +203,9 @@ class PackedTrainer(Trainer):
         # In main memory, where it fit before training; not spread over the processes, which would wait for each other.
         with torch.random.fork_rng(devices=()), not_spread(self.args):
             saved = loading.load_weights(AutoModelForCausalLM, "causal language", str(folder), torch.float32)
-        losses = token_losses(saved.eval()(ids, use_cache=False).logits, ids)[0]
+        # In the precision of the evaluation: bfloat16 alone changes a loss by more than a tenth of a nat.
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.args.bf16):
+            losses = token_losses(saved.eval()(ids, use_cache=False).logits, ids)[0]
         difference = float((losses - expected).abs().mean())
         if not difference <= (_ROUNDING_BF16 if self.args.bf16 else _ROUNDING):
             raise UserError(
@@ -252,16 +254,6 @@ class PackedTrainer(Trainer):
         if not cut_short:
             for left_over in (self.checkpoints, *self.folder.glob("best*"), partial):
                 shutil.rmtree(left_over, ignore_errors=True)
-
-
-def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """[sequences, tokens - 1]: the loss of each target in nats, in float32; 0 where there is none."""
-    # The labels are shifted, not the logits, which would be copied.
-    following = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED)
-    losses = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1).float(), following.flatten(), ignore_index=IGNORED, reduction="none"
-    )
-    return losses.view(labels.shape)[:, :-1]
 
 
 def perplexity_of(prediction: EvalPrediction) -> dict[str, float]:

@@ -16,7 +16,7 @@ from transformers import PrinterCallback, TrainingArguments, set_seed
 
 from toolformer.errors import UserError
 from toolformer.lm import loading
-from toolformer.training import checkpoints, lora
+from toolformer.training import attention, checkpoints, lora
 from toolformer.training.data import PackedTexts, document_order, single, stream, whole
 from toolformer.training.distributed import deepspeed_configuration, processes, rank
 from toolformer.training.document_masks import Isolation, choose_isolation, collator
@@ -90,7 +90,9 @@ def _trainer(
     _check_context(model, settings)
     if not settings.deepspeed:  # which moves its parts itself
         model.to(arguments.device)
-    by_document = arguments.device.type == "cpu" and not settings.compile
+    by_document = not settings.compile and (
+        arguments.device.type == "cpu" or (arguments.bf16 and attention.runs_in_one_kernel(arguments.device))
+    )
     isolation = choose_isolation(model, settings.sequence_length, settings.micro_batch_size, by_document)
     training, evaluation = _packed(texts, heldout, tokenizer, isolation, settings)
     _check_embedding(model, tokenizer, training, evaluation)

@@ -1,0 +1,132 @@
+"""Steps in fixed buffers give what steps in a growing cache give: the path that a GPU takes, run without a CUDA graph."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.annotation.conftest import CALLING
+from tests.conftest import taught_model, tiny_model, tiny_tokenizer
+from tests.decoding.test_decoder import PIECES, tools
+from toolformer.annotation.candidates import ToolSettings, Window
+from toolformer.annotation.propose import propose
+from toolformer.data import Document
+from toolformer.decoding.decoder import Decoder
+from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.slots import Slots
+from toolformer.tools.prompt_sets import UNPROMPTED
+
+CONTEXTS = [[5, 9, 2, 14], [7, 3], [11, 4, 6, 8, 1, 2]]
+
+
+def in_fixed_buffers(model: LanguageModel) -> LanguageModel:
+    fixed = LanguageModel(model.model, model.tokenizer, model.name)
+    fixed.use_static_steps()
+    return fixed
+
+
+def texts(words: tuple[str, ...], count: int) -> list[Document]:
+    chance = random.Random(0)
+    return [Document(str(n), " ".join(chance.choices(words, k=chance.randint(2, 12)))) for n in range(count)]
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma3"])
+def both(request: pytest.FixtureRequest) -> tuple[LanguageModel, LanguageModel]:
+    tokenizer = tiny_tokenizer()
+    model = LanguageModel(tiny_model(request.param, len(tokenizer)), tokenizer)
+    return model, in_fixed_buffers(model)
+
+
+def run(model: LanguageModel, seed: int) -> list[torch.Tensor]:
+    """Logits of steps of two batches whose rows and columns change at random, and of slots that take rows from them."""
+    chance = random.Random(seed)
+    batches = [model.prefill(CONTEXTS[:2])[1], model.prefill(CONTEXTS)[1]]
+    slots, logits = Slots(model), []
+    for _ in range(10):
+        n = chance.randrange(2)
+        branches = batches[n]
+        rows, columns = branches.positions.shape
+        match chance.randrange(5):
+            case 0:
+                width = chance.randint(1, 6)
+                branches.select(torch.tensor([chance.choices(range(columns), k=width) for _ in range(rows)]))
+            case 1 if rows > 1:
+                branches.keep_rows(sorted(chance.sample(range(rows), rows - 1)))
+            case 2 if columns == 1:
+                tails = [[chance.randrange(50)] * chance.randint(1, 3) for _ in range(rows)]
+                logits.append(branches.extend(tails))
+            case 3 if columns == 1:
+                slots.put([chance.randrange(len(slots.lengths) + 1)], branches, [chance.randrange(rows)])
+        if count := len(slots.lengths):
+            fed = chance.choices([True, False], k=count)
+            logits.append(slots.step(chance.choices(range(50), k=count), fed)[fed])
+        for _ in range(chance.randint(1, 2)):
+            logits.append(branches.step(torch.randint(50, branches.positions.shape, generator=_of(chance))))
+    return logits
+
+
+def _of(chance: random.Random) -> torch.Generator:
+    return torch.Generator().manual_seed(chance.randrange(1000))
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6))
+def test_logits_are_those_of_growing_caches(both: tuple[LanguageModel, LanguageModel], seed: int) -> None:
+    growing, fixed = (run(model, seed) for model in both)
+    for ours, expected in zip(fixed, growing, strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-4, rtol=0)
+
+
+def test_a_cache_longer_than_the_buffers_moves_to_larger_ones(
+    both: tuple[LanguageModel, LanguageModel],
+) -> None:
+    growing, fixed = both
+    context = list(range(250))
+    (_, ours), (_, expected) = fixed.prefill([context]), growing.prefill([context])
+    for token in range(10):
+        fed = torch.tensor([[token]])
+        torch.testing.assert_close(ours.step(fed), expected.step(fed), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_calls": 3, "k": 3}])
+def test_prompts_are_continued_alike(settings: dict[str, Any]) -> None:
+    model = taught_model("llama", *PIECES)
+    documents = texts(PIECES[:3], 60)
+    found = [
+        Decoder(each, tools(), batch_size=7, **settings).complete(
+            [document.text for document in documents], documents, max_new_tokens=12
+        )
+        for each in (model, in_fixed_buffers(model))
+    ]
+    assert found[0] == found[1]
+    assert any(completion.calls for completion in found[0])
+
+
+def test_calls_are_proposed_alike() -> None:
+    model = taught_model("llama", *CALLING)
+    settings = ToolSettings(
+        "qa",
+        "QA",
+        UNPROMPTED,
+        force_name=True,
+        max_call_tokens=12,
+        samples=6,
+        start_threshold=0,
+        max_positions=4,
+    )
+    encoded = [(document, model.encode_text(document.text)) for document in texts(CALLING[:4], 30)]
+    windows = [Window(document, encoding, 0, len(encoding.ids)) for document, encoding in encoded]
+    ours, expected = (
+        [
+            replace(candidate, start_probability=0.0)
+            for proposal in proposals
+            for candidate in proposal.candidates
+        ]
+        for proposals in (propose(each, settings, windows) for each in (in_fixed_buffers(model), model))
+    )
+    assert ours == expected
+    assert len({candidate.text for candidate in ours}) > 5

@@ -1,0 +1,196 @@
+"""Decoding steps of fixed shape, which a GPU runs as one CUDA graph instead of kernel by kernel.
+
+A step of single tokens is hundreds of kernels, most of them shorter than the time that it takes to launch one. A graph
+launches all of them at once, if shapes and addresses stay the same: here every step writes into the same buffers, rounded
+up to a few shapes, and a mask hides what is not in use.
+"""
+
+import logging
+import math
+import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from transformers.cache_utils import Cache
+
+from toolformer.errors import one_line
+from toolformer.lm.kv_cache import FixedLayer, Places, layers
+
+log = logging.getLogger(__name__)
+
+EAGER_STEPS = 2
+"""Steps of a shape that run kernel by kernel before it is captured: capturing costs as much as a few dozen steps."""
+GRAPHS = 128
+"""Maximum number of shapes that are captured."""
+KEYS = 256
+"""Cached keys are rounded up to a multiple of this."""
+
+Forward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Cache], torch.Tensor]
+"""Logits of ids, visible keys, positions and a cache, as `LanguageModel.forward` takes them."""
+
+
+class Shape(NamedTuple):
+    """Of a step's buffers: rows, tokens per row, and cached keys with those of the step."""
+
+    rows: int
+    columns: int
+    keys: int
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The buffers of a step, of one shape."""
+
+    ids: torch.Tensor
+    visible: torch.Tensor
+    positions: torch.Tensor
+    places: Places
+    cache: Cache
+
+
+class StaticSteps:
+    """The steps of one model. One cache at a time is in the buffers; it is copied there before its first step.
+
+    Args:
+        captures: whether shapes that come back are captured as graphs, which needs a GPU.
+    """
+
+    def __init__(self, forward: Forward, name: str, captures: bool) -> None:
+        self._forward = forward
+        self._name = name
+        self._captures = captures
+        self._memory: dict[str, torch.Tensor] = {}
+        """Flat; the buffers of all shapes are views of its beginnings, and graphs know their addresses."""
+        self._graphs: dict[Shape, Any] = {}
+        self._graph_memory: Any = None
+        self._eager: Counter[Shape] = Counter()
+        self._loaded: tuple[weakref.ref[Cache], Shape, _Inputs] | None = None
+        """The cache that is in the buffers."""
+
+    def __call__(
+        self,
+        ids: torch.Tensor,
+        visible: torch.Tensor,
+        positions: torch.Tensor,
+        cache: Cache,
+        places: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Logits [rows, columns, vocabulary] of `ids`; see `LanguageModel.step`."""
+        rows, columns, keys = visible.shape
+        width = _round_up(columns)
+        if places is None:  # after the keys that are cached
+            places = torch.arange(keys - columns, keys).expand(rows, -1)
+            shape = Shape(_round_up(rows), width, -(-(keys - columns + width) // KEYS) * KEYS)
+        else:
+            shape = Shape(_round_up(rows), width, keys)
+        inputs = self._load(cache, shape)
+        device = inputs.ids.device
+        inputs.ids[:rows, :columns] = ids.to(device)
+        inputs.positions[:rows, :columns] = positions.to(device)
+        # Unused columns write behind the used ones. Unused rows and columns see the first key alone: without any they
+        # would write NaN into the buffers.
+        unused = torch.arange(keys, keys + width - columns).expand(rows, -1)
+        inputs.places.index.zero_()
+        inputs.places.index[:rows] = torch.cat([places, unused], dim=1).to(device)
+        inputs.visible.zero_()
+        inputs.visible[:, :, 0] = True
+        inputs.visible[:rows, :columns, :keys] = visible.to(device)
+        logits = self._run(shape, inputs)[:rows, :columns].clone()
+        for layer, static in zip(layers(cache), layers(inputs.cache), strict=True):
+            layer.hold(static.keys[:rows, :, :keys], static.values[:rows, :, :keys])
+        return logits
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the buffers, which all steps share."""
+        return sum(buffer.nbytes for buffer in self._memory.values())
+
+    def _load(self, cache: Cache, shape: Shape) -> _Inputs:
+        """The buffers of this shape, with the cache in them."""
+        if self._loaded:
+            held, held_shape, inputs = self._loaded
+            inside = layers(cache)[0].keys.data_ptr() == layers(inputs.cache)[0].keys.data_ptr()
+            if (
+                held() is cache and held_shape == shape and inside
+            ):  # not if it has grown by several tokens since
+                return inputs
+            # The buffers are about to be overwritten; whoever still uses them gets a copy.
+            other = held()
+            for layer in layers(other) if other is not None else []:
+                layer.hold(layer.keys.clone(), layer.values.clone())
+        inputs = self._inputs(cache, shape)
+        for layer, static in zip(layers(cache), layers(inputs.cache), strict=True):
+            rows, _, before, _ = layer.keys.shape
+            static.keys[:rows, :, :before] = layer.keys
+            static.values[:rows, :, :before] = layer.values
+            layer.hold(static.keys[:rows, :, :before], static.values[:rows, :, :before])
+        self._loaded = weakref.ref(cache), shape, inputs
+        return inputs
+
+    def _inputs(self, cache: Cache, shape: Shape) -> _Inputs:
+        whole = torch.empty(0, dtype=torch.long, device=layers(cache)[0].keys.device)
+        places = Places()
+        places.set(self._buffer("places", shape[:2], whole), shape.keys)
+
+        def buffer(name: str, state: torch.Tensor) -> torch.Tensor:
+            return self._buffer(name, (shape.rows, state.shape[1], shape.keys, state.shape[3]), state)
+
+        fixed: list[Any] = [
+            FixedLayer(buffer(f"keys {n}", layer.keys), buffer(f"values {n}", layer.values), places)
+            for n, layer in enumerate(layers(cache))
+        ]
+        return _Inputs(
+            ids=self._buffer("ids", shape[:2], whole),
+            visible=self._buffer("visible", shape, whole.bool()),
+            positions=self._buffer("positions", shape[:2], whole),
+            places=places,
+            cache=Cache(layers=fixed),
+        )
+
+    def _buffer(self, name: str, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+        """Memory for a tensor of this shape, of the dtype and on the device of `like`: finite, otherwise anything."""
+        size = math.prod(shape)
+        if size > len(self._memory.get(name, ())):
+            self._graphs.clear()
+            self._memory.pop(name, None)
+            self._memory[name] = like.new_zeros(size)
+        return self._memory[name][:size].view(*shape)
+
+    def _run(self, shape: Shape, inputs: _Inputs) -> torch.Tensor:
+        if shape in self._graphs:
+            graph, logits = self._graphs[shape]
+            graph.replay()
+            return logits
+        logits = self._forward(inputs.ids, inputs.visible, inputs.positions, inputs.cache)
+        self._eager[shape] += 1
+        if self._captures and self._eager[shape] > EAGER_STEPS and len(self._graphs) < GRAPHS:
+            try:
+                self._capture(shape, inputs, logits)
+            except RuntimeError as error:  # raised where the model waits for the GPU in its forward pass
+                self._captures = False
+                message = "model: %s cannot run as a CUDA graph (%s); its steps are slower"
+                log.warning(message, self._name, one_line(error, 100))
+        return logits
+
+    def _capture(self, shape: Shape, inputs: _Inputs, expected: torch.Tensor) -> None:
+        """Captures the step that has just run, which writes the same values again. RuntimeError if its logits differ."""
+        # One buffer for the logits of all graphs, which would otherwise keep as many of their size.
+        logits = self._buffer("logits", expected.shape, expected)
+        self._graph_memory = self._graph_memory or torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        # Other threads may use the GPU meanwhile.
+        with torch.cuda.graph(graph, pool=self._graph_memory, capture_error_mode="thread_local"):
+            logits.copy_(self._forward(inputs.ids, inputs.visible, inputs.positions, inputs.cache))
+        graph.replay()
+        if not torch.allclose(logits, expected, rtol=0.05, atol=0.5):
+            raise RuntimeError("its replay has other logits")
+        self._graphs[shape] = graph, logits
+
+
+def _round_up(count: int) -> int:
+    """To a number with few binary digits: at most a quarter more."""
+    step = 1 << max(0, count.bit_length() - 3)
+    return -(-count // step) * step
