@@ -20,8 +20,8 @@ GEMMA = (26 * 256 * 2 * 2, 262_144)
     ("model", "free", "tokens"),
     [
         (LLAMA, 0, 1),
-        (LLAMA, 8 * GIB, 1024),
-        (LLAMA, 64 * GIB, 8192),
+        (LLAMA, 8 * GIB, 512),
+        (LLAMA, 64 * GIB, 4096),
         (QWEN, 20 * GIB, 4096),
         (QWEN, 1000 * GIB, 8192),
         (GEMMA, 1000 * GIB, 8192),

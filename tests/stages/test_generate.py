@@ -181,7 +181,7 @@ def test_a_full_gpu_halves_the_batches_once(
     place: Place, tmp_path: Path, caplog: Log, monkeypatch: Patch, words: list[str], first: int
 ) -> None:
     """Those of a number, and those by the GPU's memory; each later shard begins with the half."""
-    monkeypatch.setattr(LanguageModel, "gpu_memory", lambda self: Memory(10_000, 500, 2**29))
+    monkeypatch.setattr(LanguageModel, "gpu_memory", lambda self: Memory(10_000, 500, 2**30))
     shards = ShardStore(tmp_path / "shards")
     for day, name in enumerate(("one", "two", "three")):
         shards.add(name, [Document("d", f"On day {day} we met.", date=datetime.date(2021, 3, 1))])
