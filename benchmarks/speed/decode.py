@@ -1,6 +1,7 @@
 """Speed of top-k API decoding, in one run on the same prompts and the same model.
 
     python -m benchmarks.speed.decode [prompts=256] [batch=32] [new_tokens=32] [k=10] [model=smollm2] [tools=calculator,calendar]
+        [dtype=auto]
 
 Three decoders continue the same prompts: this project with its tools; stock batched `generate` without tools, at the
 same batch size; and a literal reading of the paper, one prompt at a time with a stock cache. No text may end before
@@ -41,6 +42,7 @@ class Options:
     k: int = 10
     model: str = "smollm2"
     tools: str = "calculator,calendar"
+    dtype: str = "auto"
 
 
 @dataclass
@@ -191,7 +193,11 @@ def _result(text: str, tools: Mapping[str, Tool], document: Document) -> str | N
 
 
 def main(options: Options) -> None:
-    config = validate(compose("evaluate", [f"model={options.model}", f"tools=[{options.tools}]"]))
+    config = validate(
+        compose(
+            "evaluate", [f"model={options.model}", f"tools=[{options.tools}]", f"lm.dtype={options.dtype}"]
+        )
+    )
     instantiate.apply_paths(config)
     model = LanguageModel.from_pretrained(config.model, config.lm.dtype, config.lm.device)
     tools = instantiate.tools(config, inference=True)
