@@ -20,7 +20,7 @@ if [ "${SMALL:-}" ]; then
 else
     wide="model=smollm2 factor=4 layers=30" names="narrow wide"
     annotate="documents=256 tools=calculator,calendar dtype=bfloat16 textbook=1" decode="prompts=2048 batch=256"
-    train="documents=512 sequence_length=1024 micro_batch=8" batches=2048,16384,65536
+    train="documents=512 sequence_length=1024 micro_batch=8" batches=16384,65536
 fi
 
 measure() { # NAME COMMAND...: runs a command and notes its last line

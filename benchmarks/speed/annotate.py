@@ -10,8 +10,8 @@ GPU needs more than the default to be busy. Prints a table, and its ratios as on
 `speedup_vs_textbook` (documents a second), `score_share_of_matmul_peak` (model FLOPs of the tokens that have to be
 scored, over the time of scoring, as a share of the matrix-multiply rate measured in the same run), both at the first
 `batch_tokens`, `scoring_passes_share` (sequences scored, of those that all three losses take; `bound=off` scores all),
-`peak_memory_gib` and on a GPU `gpu_busy` (the product's at the last `batch_tokens`, beyond the loaded model, tools and
-libraries) and, of several `batch_tokens`, `filled_vs_first` (documents a second, the best against the first). More
+`peak_memory_gib` and on a GPU `gpu_busy` (the product's at the last `batch_tokens`; on a CPU beyond the loaded
+model, tools and libraries) and, of several `batch_tokens`, `filled_vs_first` (documents a second, the best against the first). More
 documents than the corpus has are its documents again under other ids.
 """
 

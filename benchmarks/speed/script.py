@@ -68,7 +68,8 @@ class Usage:
     """Of a block of code."""
 
     peak_memory_gib: float = 0.0
-    """Beyond that at its beginning: the GPU's if there is one, else this process's resident set, 50 times a second."""
+    """This process's resident set beyond that at its beginning, 50 times a second; of a GPU all that PyTorch reserved, the
+    model's weights included."""
     gpu_busy: float | None = None
     """Share of the time in which the GPU ran a kernel; None without a GPU."""
 
@@ -83,7 +84,6 @@ def measured_usage() -> Iterator[Usage]:
     """Measures memory, and how busy the GPU is."""
     usage = Usage()
     if torch.cuda.is_available() and shutil.which("nvidia-smi"):
-        before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "100"]
         device = ["-i", str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)]
@@ -95,7 +95,7 @@ def measured_usage() -> Iterator[Usage]:
             watcher.terminate()
             shares = [int(line) for line in (watcher.stdout or []) if line.strip().isdigit()]
         usage.gpu_busy = sum(shares) / len(shares) / 100 if shares else None
-        usage.peak_memory_gib = (torch.cuda.max_memory_allocated() - before) / 2**30
+        usage.peak_memory_gib = torch.cuda.max_memory_reserved() / 2**30
         return
     process, ended = psutil.Process(), threading.Event()
     before = process.memory_info().rss

@@ -1,6 +1,8 @@
 """Steps in fixed buffers give what steps in a growing cache give: the path that a GPU takes, run without a CUDA graph."""
 
+import math
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +18,7 @@ from toolformer.annotation.candidates import ToolSettings, Window
 from toolformer.annotation.propose import propose
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
+from toolformer.lm import kv_cache
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.slots import Slots
 from toolformer.tools.prompt_sets import UNPROMPTED
@@ -79,6 +82,31 @@ def test_logits_are_those_of_growing_caches(both: tuple[LanguageModel, LanguageM
     growing, fixed = (run(model, seed) for model in both)
     for ours, expected in zip(fixed, growing, strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-4, rtol=0)
+
+
+def test_a_row_that_overflowed_leaves_nothing_to_others(both: tuple[LanguageModel, LanguageModel]) -> None:
+    expected = both[0].prefill([[5, 9]])[1].step(torch.tensor([[3]]))[0]
+    for model in both:
+        slots = Slots(model)
+        _, overflowed = model.prefill([list(range(30))])
+        for layer in kv_cache.layers(overflowed.cache):
+            layer.hold(layer.keys * math.nan, layer.values * math.nan)
+        slots.put([0], overflowed, [0])
+        assert slots.step([1], fed=[True]).isnan().all()
+        slots.put([0], model.prefill([[5, 9]])[1], [0])
+        torch.testing.assert_close(slots.step([3], fed=[True]), expected, atol=1e-4, rtol=0)
+        _, branches = model.prefill([[5, 9]])
+        torch.testing.assert_close(branches.step(torch.tensor([[3]]))[0], expected, atol=1e-4, rtol=0)
+
+
+def test_another_thread_has_its_steps_beside_the_buffers(both: tuple[LanguageModel, LanguageModel]) -> None:
+    growing, fixed = both
+    fixed.use_static_steps()
+    with ThreadPoolExecutor(3) as threads:
+        results = list(threads.map(lambda seed: run(fixed, seed), range(12)))
+    for seed, logits in enumerate(results):
+        for ours, expected in zip(logits, run(growing, seed), strict=True):
+            torch.testing.assert_close(ours, expected, atol=1e-4, rtol=0)
 
 
 def test_a_cache_longer_than_the_buffers_moves_to_larger_ones(

@@ -80,6 +80,8 @@ class LanguageModel:
         self.fast_length = loading.fast_length(config)
         """Number of cached keys up to which a batch is read with a cache and a mask; beyond, it takes the slow path (`exact`)."""
         exact.probe(self)
+        if self.static_steps:
+            self.use_static_steps(captures=True)  # without graphs of the probe, and for any thread
 
     @classmethod
     def from_pretrained(
@@ -193,7 +195,8 @@ class LanguageModel:
     @property
     def steps_are_static(self) -> bool:
         """Whether steps run in buffers of fixed shape."""
-        return self.static_steps is not None and self.fast_length == math.inf
+        steps = self.static_steps
+        return steps is not None and self.fast_length == math.inf and steps.are_free
 
     @torch.inference_mode()
     def step(

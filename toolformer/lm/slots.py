@@ -42,6 +42,9 @@ class Slots:
         for layer, (keys, values) in zip(kv_cache.layers(self._cache), states[-depth:], strict=True):
             layer.keys[at, :, :length] = keys
             layer.values[at, :, :length] = values
+            # Hidden keys have to be finite: what a row that overflowed has left would make all others NaN.
+            layer.keys[at, :, length:] = 0
+            layer.values[at, :, length:] = 0
         self.lengths[list(slots)] = counts
 
     @torch.inference_mode()

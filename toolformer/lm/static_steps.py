@@ -7,6 +7,7 @@ up to a few shapes, and a mask hides what is not in use.
 
 import logging
 import math
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -59,13 +60,15 @@ class StaticSteps:
     """
 
     def __init__(self, forward: Forward, name: str, captures: bool) -> None:
-        self._forward = forward
+        self._method = weakref.WeakMethod(forward)  # the model holds these steps: it would be freed late
         self._name = name
         self._captures = captures
         self._memory: dict[str, torch.Tensor] = {}
         """Flat; the buffers of all shapes are views of its beginnings, and graphs know their addresses."""
         self._graphs: dict[Shape, Any] = {}
         self._graph_memory: Any = None
+        self._stream: Any = None
+        self._thread: int | None = None
         self._eager: Counter[Shape] = Counter()
         self._loaded: tuple[weakref.ref[Cache], Shape, _Inputs] | None = None
         """The cache that is in the buffers."""
@@ -108,6 +111,19 @@ class StaticSteps:
         """Memory of the buffers, which all steps share."""
         return sum(buffer.nbytes for buffer in self._memory.values())
 
+    @property
+    def are_free(self) -> bool:
+        """Whether this thread may use them: the first one that asks, since there is one set of buffers."""
+        self._thread = self._thread or threading.get_ident()
+        return self._thread == threading.get_ident()
+
+    def _forward(
+        self, ids: torch.Tensor, visible: torch.Tensor, positions: torch.Tensor, cache: Cache
+    ) -> torch.Tensor:
+        forward = self._method()
+        assert forward is not None
+        return forward(ids, visible, positions, cache)
+
     def _load(self, cache: Cache, shape: Shape) -> _Inputs:
         """The buffers of this shape, with the cache in them."""
         if self._loaded:
@@ -121,9 +137,14 @@ class StaticSteps:
             other = held()
             for layer in layers(other) if other is not None else []:
                 layer.hold(layer.keys.clone(), layer.values.clone())
+            self._loaded = None
+            del inputs  # frees buffers that are about to grow
         inputs = self._inputs(cache, shape)
         for layer, static in zip(layers(cache), layers(inputs.cache), strict=True):
             rows, _, before, _ = layer.keys.shape
+            # Hidden keys have to be finite: what a row that overflowed has left would make all others NaN.
+            static.keys.zero_()
+            static.values.zero_()
             static.keys[:rows, :, :before] = layer.keys
             static.values[:rows, :, :before] = layer.values
             layer.hold(static.keys[:rows, :, :before], static.values[:rows, :, :before])
@@ -169,6 +190,8 @@ class StaticSteps:
         if self._captures and self._eager[shape] > EAGER_STEPS and len(self._graphs) < GRAPHS:
             try:
                 self._capture(shape, inputs, logits)
+            except torch.OutOfMemoryError:
+                raise
             except RuntimeError as error:  # raised where the model waits for the GPU in its forward pass
                 self._captures = False
                 message = "model: %s cannot run as a CUDA graph (%s); its steps are slower"
@@ -181,11 +204,18 @@ class StaticSteps:
         logits = self._buffer("logits", expected.shape, expected)
         self._graph_memory = self._graph_memory or torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        # Other threads may use the GPU meanwhile.
-        with torch.cuda.graph(graph, pool=self._graph_memory, capture_error_mode="thread_local"):
+        # Of the model's device, which need not be the current one: another's would capture nothing.
+        self._stream = self._stream or torch.cuda.Stream(expected.device)
+        options = {"pool": self._graph_memory, "stream": self._stream, "capture_error_mode": "thread_local"}
+        # The outer block restores the stream if the capture fails; the inner one then does not.
+        with (
+            torch.cuda.stream(torch.cuda.current_stream(expected.device)),
+            torch.cuda.graph(graph, **options),
+        ):
             logits.copy_(self._forward(inputs.ids, inputs.visible, inputs.positions, inputs.cache))
+        logits.fill_(math.nan)
         graph.replay()
-        if not torch.allclose(logits, expected, rtol=0.05, atol=0.5):
+        if not torch.allclose(logits, expected, rtol=0.05, atol=0.5, equal_nan=True):
             raise RuntimeError("its replay has other logits")
         self._graphs[shape] = graph, logits
 

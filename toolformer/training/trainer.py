@@ -91,7 +91,8 @@ def _trainer(
     if not settings.deepspeed:  # which moves its parts itself
         model.to(arguments.device)
     by_document = not settings.compile and (
-        arguments.device.type == "cpu" or (arguments.bf16 and attention.runs_in_one_kernel(arguments.device))
+        arguments.device.type == "cpu"
+        or (arguments.bf16 and not _drops_attention(model) and attention.runs_in_one_kernel(arguments.device))
     )
     isolation = choose_isolation(model, settings.sequence_length, settings.micro_batch_size, by_document)
     training, evaluation = _packed(texts, heldout, tokenizer, isolation, settings)
@@ -165,6 +166,11 @@ def _packed(
     if not training.targets or not evaluation.targets:
         raise UserError("training: the texts have no token to predict; give longer texts")
     return training, evaluation
+
+
+def _drops_attention(model: Any) -> bool:
+    """Whether training drops attention weights at random, which the kernel of variable lengths cannot do."""
+    return any(getattr(model.config, name, 0) for name in ("attention_dropout", "attn_pdrop"))
 
 
 def _arguments(settings: TrainingSettings, folder: Path, accumulation: int) -> TrainingArguments:
