@@ -186,7 +186,9 @@ def test_rounding_puts_no_model_on_the_slow_path(name: str) -> None:
 
 
 def test_the_slow_path_is_reported_once(caplog: Log) -> None:
-    LanguageModel(copy.deepcopy(tiny("mpt").model), tiny_tokenizer(), "mpt")
+    model = copy.deepcopy(tiny("mpt").model)
+    caplog.clear()  # of the first load, which other tests share
+    LanguageModel(model, tiny_tokenizer(), "mpt")
     assert [message[:16] for message in caplog.messages] == ["model: mpt (mpt)"]
 
 
