@@ -111,7 +111,7 @@ def test_a_full_gpu_halves_the_batch_of_a_traced_decode(tiny_gpt2: LanguageModel
 def test_an_automatic_batch_is_sized_by_a_gpus_memory(
     language_model: LanguageModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", "toolformer")
     expected = Decoder(language_model, tools()).complete(PROMPTS, DOCUMENTS, max_new_tokens=9)
     assert caplog.messages == []
     monkeypatch.setattr(LanguageModel, "gpu_memory", lambda self: Memory(1000, 256, 16 * 10**6))

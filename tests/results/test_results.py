@@ -137,7 +137,7 @@ def test_latest_prefers_the_seed(results: Results, caplog: Log) -> None:
     parent = sweep(results, "seed")
     ids = [made(results, step("train", seed=seed), parent=parent) for seed in range(3)]
     assert [results.resolve("train", "latest", preferred={"seed": seed}).id for seed in range(3)] == ids
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", "toolformer")
     assert results.resolve("train", "latest", preferred={"seed": 7}).id == ids[2]
     assert f"latest train run: {ids[2][:8]} (none has seed=7)" in caplog.text
 
