@@ -64,11 +64,11 @@ def describe(file: DataFile, folder: Path) -> str:
     except UserError as error:
         return str(error)
     counted = f"{len(rows):,} rows, {path.stat().st_size / 1e6:.1f} MB"
-    if file.rows not in (None, len(rows)) and not file.note:
+    if file.measured and file.digest(rows) == file.measured:
+        return f"{counted}, as measured"
+    if file.rows not in (None, len(rows)):
         return f"{counted}; expected {file.rows:,} rows"
-    if not file.measured:
-        return counted
-    return f"{counted}, {'as' if file.digest(rows) == file.measured else 'other than'} measured"
+    return f"{counted}, other than measured" if file.measured else counted
 
 
 def _convert(file: DataFile, rows: Iterable[Placed], folder: Path) -> Path:
