@@ -67,7 +67,9 @@ def merging(config: Config, shards: Sequence[str] | str) -> Step:
 def thresholds(config: Config) -> dict[str, float]:
     """The gain in nats that a call of each tool in use must reach: τ_f and its cost."""
     cost = config.filter.cost
-    costs: Mapping[str, float] = cost if isinstance(cost, Mapping) else dict.fromkeys(config.tools, cost)
+    costs: Mapping[str, float] = (
+        cost if isinstance(cost, Mapping) else {key: float(cost) for key in config.tools}
+    )
     return {
         key: instantiate.tool_settings(config, key).filter_threshold + costs.get(key, 0.0)
         for key in config.tools
