@@ -58,10 +58,10 @@ def _filled(folder: Path, match: re.Match[str]) -> str:
 
 
 def markdown(rows: Sequence[dict[str, str]], columns: Sequence[tuple[str, str]]) -> str:
-    """A Markdown table of columns with their headings. Numbers are right-aligned; gains have their sign."""
+    """A Markdown table of columns with their headings. Numbers are right-aligned but in the first column; gains are signed."""
     cells = [[_cell(row, name) for name, _ in columns] for row in rows]
-    numeric = [all(_NUMBER.match(cell) for cell in column if cell) for column in zip(*cells, strict=True)]
-    rules = ["---:" if right else ":---" for right in numeric]
+    _, *numeric = [all(_NUMBER.match(cell) for cell in column if cell) for column in zip(*cells, strict=True)]
+    rules = [":---", *("---:" if right else ":---" for right in numeric)]
     lines = ([heading for _, heading in columns], rules, *cells)
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

@@ -102,7 +102,7 @@ def test_a_table_has_the_columns_that_its_comment_names(folder: Path) -> None:
     filled = tables.fill("<!-- small.csv | gain = points | set -->\n", folder)
     assert filled.splitlines()[2:] == [
         "| points | set |",
-        "| ---: | :--- |",
+        "| :--- | :--- |",
         "| +3.5 | sums |",
         "| −0.9 | words |",
         "",
