@@ -2,7 +2,7 @@
 
     python scripts/figures.py
 
-Writes docs/gains.svg. The output is deterministic: unchanged tables give unchanged files.
+Writes docs/gains.svg and docs/results/learning.svg. The output is deterministic: unchanged tables give unchanged files.
 """
 
 import csv
@@ -16,8 +16,8 @@ from toolformer.reporting.table import Figure
 from toolformer.storage import atomic_write
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-GREY, _, ORANGE, *_ = PALETTE
-"""The colours of calls disabled and of Toolformer, as in the report."""
+GREY, BLUE, ORANGE, GREEN, *_ = PALETTE
+"""Grey is calls disabled and orange Toolformer, as in the report."""
 
 
 def read_table(name: str) -> list[dict[str, str]]:
@@ -52,10 +52,40 @@ def _draw_gains(rows: Sequence[dict[str, str]], axes: Any) -> None:
     axes.legend(loc="lower right")
 
 
+def learning() -> Figure:
+    """Percent correct after 10, 25 and 200 steps, on a benchmark per tool."""
+    return Figure(
+        "learning", "Learning", "", [partial(_draw_learning, read_table("steps_10"))], "", height=3.0
+    )
+
+
+def _draw_learning(rows: Sequence[dict[str, str]], axes: Any) -> None:
+    disabled, *trained = rows
+    steps = [int(row["steps"]) for row in trained]
+    tools = (
+        ("arithmetic", "calculator", ORANGE),
+        ("Natural Questions", "search", BLUE),
+        ("Dateset", "calendar", GREEN),
+    )
+    for benchmark, tool, colour in tools:
+        scores = [float(row[benchmark].partition(" ")[0]) for row in trained]
+        axes.plot(steps, scores, "o-", color=colour, label=f"{benchmark} ({tool})")
+        axes.axhline(float(disabled[benchmark]), color=colour, linewidth=0.9, linestyle=":")
+    axes.set(
+        xscale="log",
+        xlabel="steps of training; dotted: calls disabled",
+        ylabel="percent correct",
+        ylim=(0, 100),
+    )
+    axes.set_xticks(steps, [str(step) for step in steps])
+    axes.minorticks_off()
+    axes.legend(loc="upper left")
+
+
 def main() -> None:
     """Draws every figure."""
-    for figure in (gains(),):
-        path = DOCS / f"{figure.key}.svg"
+    for figure, folder in ((gains(), DOCS), (learning(), DOCS / "results")):
+        path = folder / f"{figure.key}.svg"
         atomic_write(path, files(figure)[path.name])
         print(path)
 
