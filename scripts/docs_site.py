@@ -12,6 +12,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from pymdownx.slugs import slugify
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
@@ -23,6 +24,20 @@ PAGES = {
 """Files outside docs/ that are pages, with their names on the site."""
 _LINK = re.compile(r'\[(?P<text>[^\]\[]*)\]\((?P<link>[^)\s]+)\)|(?<=src=")(?P<image>[^"]+)')
 log = logging.getLogger(f"mkdocs.hooks.{__name__}")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Headings get the anchors that they have on a code host."""
+    slug = slugify(case="lower")
+    config.mdx_configs.setdefault("toc", {})["slugify"] = lambda text, separator: anchor_on_site(
+        slug(text, separator)
+    )
+    return config
+
+
+def anchor_on_site(anchor: str) -> str:
+    """An anchor of a code host; the theme's script stops at one that begins with a digit."""
+    return f"_{anchor}" if anchor[:1].isdigit() else anchor
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -45,14 +60,17 @@ def relink(markdown: str, source: str, name: str) -> str:
     def replaced(match: re.Match[str]) -> str:
         link = match["image"] or match["link"]
         path, _, anchor = link.partition("#")
-        if not path or re.match(r"[a-z]+:", path):
+        anchor = anchor and f"#{anchor_on_site(anchor)}"
+        if re.match(r"[a-z]+:", path):
             return match[0]
+        if not path:
+            return f"[{match['text']}]({anchor})"
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
         on_site = PAGES.get(target) or target.removeprefix("docs/") * target.startswith("docs/")
         if not (ROOT / target).exists():
             log.warning("%s links to %s, which is not there", source, link)
         elif on_site and (ROOT / target).is_file():
-            new = posixpath.relpath(on_site, posixpath.dirname(name) or ".") + (anchor and f"#{anchor}")
+            new = posixpath.relpath(on_site, posixpath.dirname(name) or ".") + anchor
             return match[0].replace(link, new) if match["image"] else f"[{match['text']}]({new})"
         return match["text"] or match[0]
 
