@@ -20,7 +20,9 @@ def examples(
     """Token ids and labels of each row, unpacked, as our training makes them: a label is the token's id, or -100."""
     documents = tokenize([annotated_text(row) for row in rows], tokenizer)
     whole = [[(index, 0, length)] for index, length in enumerate(documents.lengths)]
-    for example in PackedTexts(documents, whole, train_on_results):
+    packed = PackedTexts(documents, whole, train_on_results)
+    for index in range(len(packed)):
+        example = packed[index]
         yield example["input_ids"].tolist(), example["labels"].tolist()
 
 
