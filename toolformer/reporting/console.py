@@ -22,7 +22,9 @@ def show(content: Content, only: Collection[str] = ()) -> None:
     """Prints the report, or only the tables with these keys and then the headline."""
     # A file or a pipe has no width; Rich would take 80 columns.
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160, highlight=False)
-    for text in content.remarks if only else (content.title, content.headline, *content.remarks):
+    for text in (
+        content.remarks if only else (content.title, content.headline, content.basis, *content.remarks)
+    ):
         if text:
             console.print(clean(text), markup=False, end="\n\n")
     for table in content.tables:

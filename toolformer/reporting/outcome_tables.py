@@ -21,70 +21,17 @@ from toolformer.reporting.formatting import (
     title_of,
 )
 from toolformer.reporting.frame import DEFAULT_POLICY
-from toolformer.reporting.pairing import PAIRS, Compared, is_significant
+from toolformer.reporting.pairing import PAIRS, is_significant
 from toolformer.reporting.table import DASH, Cell, Table, Value, cell, number_columns, text_columns
 from toolformer.results import Run
-from toolformer.statistics.paired import Estimate, ScoreComparison
+from toolformer.statistics.paired import Estimate
 
 DIFFERENCE = ("difference", "only it", "only other", "p", "Holm", "detectable")
 SIGN_OF = {"toolformer_disabled": "†", "model": "‡"}
-SIGNS = (
-    "† differs from Toolformer (disabled), ‡ differs from M: paired on the same examples, p < 0.05 corrected for all "
-    "comparisons of the report (Holm); exact McNemar, or for graded scores, perplexity and several seeds a paired t test."
-)
-
-
 _PAIRED = (
-    "Percentage points (perplexity: its difference), over the examples "
-    "that both systems were asked; 95 % paired bootstrap intervals in brackets. “Only it” and “only other” are the "
-    "examples that one of the two alone has right; p is two-sided: McNemar's from them, exact, or of a paired t test "
-    "for perplexity, graded scores and several seeds. Holm: p corrected for all comparisons of the report, "
-    "bold where it is below 0.05. “Detectable” is the least difference (perplexity: ratio) that a test at 5 % of so "
-    "many examples shows in four cases of five."
+    "Percentage points (of perplexity its difference), on the examples that both systems were asked; bold where p, "
+    "corrected, is below 0.05."
 )
-
-
-def headline(evidence: Evidence) -> tuple[str, str]:
-    """The gain, `+35.0 points`, and a sentence about it: of the first pair of systems with scores, on the benchmark with
-    most examples, and a count of the others. Empty without scores."""
-    pairs: dict[tuple[str, str], dict[str, tuple[ScoreComparison, Compared]]] = {pair: {} for pair in PAIRS}
-    for (task, system, other), compared in evidence.paired.items():
-        if compared.scores and not task.endswith(GOLD_NATS):
-            pairs.setdefault((system, other), {})[task] = compared.scores, compared
-    measured = [(pair, tasks) for pair, tasks in pairs.items() if tasks]
-    if not measured:
-        return "", ""
-    (system, other), found = measured[0]
-    task = max(in_table_order(found), key=lambda task: found[task][0].n)
-    scores, compared = found[task]
-    value, low, high = signed(scores.difference, 1)
-    p = "" if scores.p_value is None else f", p = {shown_p(scores.p_value)}".replace("= <", "<")
-    if compared.p_holm is not None:
-        p += f" (corrected {shown_p(compared.p_holm)})"
-    tie = "no difference is shown; it may be chance" if scores.difference.value else "a tie"
-    meaning = {1: "better by more than chance", -1: "worse by more than chance"}.get(_verdict(compared), tie)
-    metrics = evidence.scores[system, task].metrics if (system, task) in evidence.scores else {}
-    if system == "toolformer" and metrics.get("n_ac") == metrics.get("n_failed", 0) == 0:
-        meaning += "; no call was made"
-    sentence = (
-        f"{title_of(task)}: {name_of(system)} has {scores.second:.1f} % right, {name_of(other)} {scores.first:.1f} %: "
-        f"{meaning}. The difference is {value} points [{low}, {high}]{p}, n = {scores.n:,}."
-    )
-    gain = f"{value} points" if _verdict(compared) else f"{value} points, which may be chance"
-    if len(found) == 1:
-        return gain, sentence
-    verdicts = [_verdict(compared) for _, compared in found.values()]
-    return gain, (
-        f"{sentence} Of all {len(found)} benchmarks on which the two were compared, {name_of(system)} is better on "
-        f"{verdicts.count(1)}, worse on {verdicts.count(-1)}, and on {verdicts.count(0)} no difference is shown."
-    )
-
-
-def _verdict(compared: Compared) -> int:
-    """1 for better, -1 for worse, 0 where no difference is shown."""
-    if not compared.scores or not is_significant(compared):
-        return 0
-    return 1 if compared.scores.difference.value > 0 else -1
 
 
 def signs(evidence: Evidence, system: str, task: str) -> str:
@@ -173,9 +120,8 @@ def cost(evidence: Evidence) -> Table:
     columns += number_columns("annotation, s", "calls tried", "training, s", "tokens", group="Making it")
     columns += number_columns("examples", "seconds", "calls", "tokens", group="Answering")
     caption = (
-        "Wall time on the device that the runs name (of an annotation what its workers took for the texts, in whichever "
-        "run), over the benchmarks shown above; a call is an example with an "
-        "executed call. Toolformer and Toolformer (disabled) are one model, made once."
+        "Wall time on each run's device, over the benchmarks above; a call is an example with an executed call. Toolformer and "
+        "Toolformer (disabled) are one model, made once."
     )
     return Table.of("cost", "Cost", "Seconds, calls and tokens", columns, rows, caption, rules)
 
