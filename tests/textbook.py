@@ -248,6 +248,7 @@ def decode(
     counted = of_calls = 0
     calls: list[ApiCall] = []
     failed: str | None = None
+    begun = inner = 0
     while counted + len(written) < new_tokens:
         row = following(counted + len(written), ids + written)
         likeliest = int(row.argmax())
@@ -305,6 +306,9 @@ def decode(
                 if end is not None:
                     failed = "call without arrow"
                     break
+            text = language_model.decode(body)
+            begun += _has_result(text)
+            inner += any(f"[{tool.name}(" in text.replace(" ", "") for tool in tools.values())
             continue
         if likeliest == language_model.start_id:
             others = row.clone()
@@ -320,7 +324,24 @@ def decode(
     scored = scored[: min(stops)] if stops else scored
     text = before + scored[len(plain) :]
     tokens = counted + len(written) + of_calls
-    return Completion(text, scored, tuple(calls), failed, tokens), ids + written
+    counts = {"results_begun": begun, "calls_in_calls": inner}
+    return Completion(text, scored, tuple(calls), failed, tokens, **counts), ids + written
+
+
+def _has_result(text: str) -> bool:
+    """Whether a call's text has something between the first arrow outside of its input's quotes and the next bracket."""
+    inside = False
+    for index, character in enumerate(text):
+        opens = text[:index].rstrip().endswith("(") and text[:index].count("(") == 1
+        if (
+            character == '"'
+            and (inside or opens)
+            and (len(text[:index]) - len(text[:index].rstrip("\\"))) % 2 == 0
+        ):
+            inside = not inside
+        if text.startswith("->", index) and not inside:
+            return text[index + 2 :].split("]")[0].strip() != ""
+    return False
 
 
 @functools.cache

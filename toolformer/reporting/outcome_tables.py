@@ -27,6 +27,8 @@ from toolformer.results import Run
 from toolformer.statistics.paired import Estimate
 
 DIFFERENCE = ("difference", "only it", "only other", "p", "Holm", "detectable")
+FAILURES = {"n_failed": "rolled back", "n_results_begun": "result begun", "n_calls_in_calls": "call in call"}
+"""By metric, the head of its column in *Tool use*."""
 SIGN_OF = {"toolformer_disabled": "†", "model": "‡"}
 _PAIRED = (
     "Percentage points (of perplexity its difference), on the examples that both systems were asked; bold where p, "
@@ -167,26 +169,44 @@ def _whole(number: float | None) -> Cell:
 
 
 def tool_use(evidence: Evidence) -> Table:
-    """How often Toolformer calls its tools on each benchmark (the paper gives it in its text)."""
+    """How often Toolformer calls its tools on each benchmark (the paper gives it in its text), and which calls fail."""
     scores = {task: score for (row, task), score in evidence.scores.items() if row == "toolformer"}
     measured = {task: score for task, score in scores.items() if "call_share" in score.metrics}
     start = "call_share/"
     names = {name for score in measured.values() for name in score.metrics if name.startswith(start)}
     tools = in_order(name.removeprefix(start) for name in names)
+    failures = [name for name in FAILURES if any(name in score.metrics for score in measured.values())]
     papers = {task: cell(f"{share:.1f}", tool) for task, (tool, share) in paper.TOOL_USE.items()}
     rows: list[list[Value]] = []
     for task in in_table_order(measured):
         score = measured[task]
         shares = (score.metrics.get(name, 0.0) for name in ("call_share", *(start + tool for tool in tools)))
-        cells = (from_run(share_cell(100 * share, score.n), score.run) for share in shares)
-        rows.append([title_of(task), *cells, papers.get(task, "")])
+        cells = [share_cell(100 * share, score.n) for share in shares]
+        cells += [_failures(score, name) for name in failures]
+        rows.append([title_of(task), *(from_run(made, score.run) for made in cells), papers.get(task, "")])
     columns = [*text_columns("Benchmark"), *number_columns("any tool", *tools, group="with a call, %")]
+    columns += number_columns(*(FAILURES[name] for name in failures), group="calls")
     columns += number_columns("paper", paper=True)
     has_math = any(task in GROUPS["math"] for task in measured)
     policies = sorted({score.run.facts.get("policy", DEFAULT_POLICY) for score in measured.values()})
     caption = (
-        f"Toolformer with calls enabled (k = {', '.join(policies)}); 95 % Wilson intervals in brackets."
+        f"Toolformer with calls enabled (k = {', '.join(policies)})."
         + " The paper's 97.9 % is over its three math benchmarks together." * has_math
         + in_dtypes(((title_of(task),), score) for task, score in measured.items())
     )
     return Table.of("tool_use", "Tool use", "Share of examples with a call", columns, rows, caption)
+
+
+def _failures(score: Score, name: str) -> Cell:
+    """How many calls failed in some way, a mean over seeds; of those rolled back how many for each reason."""
+    if (number := score.metrics.get(name)) is None:
+        return Cell(DASH)
+    reasons = {
+        key.removeprefix(f"{name}/"): n for key, n in score.metrics.items() if key.startswith(f"{name}/")
+    }
+    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    return cell(_mean(number), "; ".join(f"{reason} {_mean(n)}" for reason, n in ordered))
+
+
+def _mean(number: float) -> str:
+    return f"{number:,.1f}".removesuffix(".0")
