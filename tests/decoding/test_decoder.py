@@ -368,3 +368,11 @@ def test_results_that_the_model_begins_and_calls_in_calls_are_counted_in_batches
     assert found == expected
     called = [(one.results_begun, one.calls_in_calls) for one in found if one.calls or one.failed]
     assert max(called) == counts
+
+
+def test_an_answer_of_before_the_counts_has_none() -> None:
+    answer = asdict(Completion("x", "x", results_begun=1, calls_in_calls=1))
+    assert Completion.from_dict(answer).results_begun == 1
+    del answer["results_begun"], answer["calls_in_calls"]
+    old = Completion.from_dict(answer)
+    assert (old.results_begun, old.calls_in_calls) == (None, None)

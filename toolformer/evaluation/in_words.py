@@ -1,5 +1,6 @@
 """Results in plain words: who was measured, and how much of a benchmark is right. Reads runs, makes no comparison."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 from toolformer.benchmarks import GROUPS, TASKS
@@ -72,23 +73,28 @@ def right(task: str, title: str, score: float, n: int, seeds: int = 1) -> str:
 
 def count(task: str, score: float, n: int, seeds: int = 1) -> str:
     """How many of `n` examples are right, where they are right or wrong and asked once; else the score in percent."""
-    return f"{score:.1f} %" if task not in TASKS or seeds > 1 or not n else f"{round(score * n / 100):,}"
+    number = score * n / 100
+    is_counted = (
+        task in TASKS
+        and seeds == 1
+        and n > 0
+        and math.isclose(number, round(number) if math.isfinite(number) else 0)
+    )
+    return f"{round(number):,}" if is_counted else f"{score:.1f} %"
 
 
 def summary(run: Run) -> str:
     """What a finished run came to, in a sentence or two; empty if there is nothing to say."""
-    metrics = run.metrics
-    if run.stage == "generate" and "calls_kept" in metrics:
-        kept, texts, documents = (
-            round(metrics.get(name, 0)) for name in ("calls_kept", "texts_kept", "documents")
-        )
+    if run.status != "FINISHED":
+        return ""
+    if run.stage == "generate" and "calls_kept" in run.metrics:
+        kept, texts, documents = (_whole(run, name) for name in ("calls_kept", "texts_kept", "documents"))
         return f"Kept {kept:,} calls in {texts:,} of {documents:,} texts."
-    if run.stage == "train" and "train_steps" in metrics:
-        steps, texts = (round(metrics.get(name, 0)) for name in ("train_steps", "texts"))
-        sentence = f"Trained {steps:,} steps on {texts:,} texts."
-        ends = [metrics.get(name) for name in ("initial_heldout_perplexity", "heldout_perplexity")]
-        if None not in ends:
-            sentence += f" Perplexity of held-out text: {ends[0]:.2f} before, {ends[1]:.2f} after."
+    if run.stage == "train" and "train_steps" in run.metrics:
+        sentence = f"Trained {_whole(run, 'train_steps'):,} steps on {_whole(run, 'texts'):,} texts."
+        before, after = (run.metrics.get(f"{when}heldout_perplexity") for when in ("initial_", ""))
+        if before is not None and after is not None:
+            sentence += f" Perplexity of held-out text: {before:.2f} before, {after:.2f} after."
         return sentence
     return _evaluated(run) if run.stage == "evaluate" else ""
 
@@ -98,18 +104,20 @@ def _evaluated(run: Run) -> str:
     metrics, system = run.metrics, str(run.facts.get("system", ""))
     who = subject(system, tools_of(run), str(run.facts.get("baseline", "")))
     if scored := _tasks(metrics, "score"):
-        task = max(scored, key=lambda task: metrics.get(f"{task}/n", 0))
-        n = round(metrics.get(f"{task}/n", 0))
-        more = f" Other benchmarks: {len(scored) - 1}." if len(scored) > 1 else ""
-        return f"{who} {right(task, task, metrics[f'{task}/score'], n)}.{more}"
+        task = max(scored, key=lambda task: _whole(run, f"{task}/n"))
+        did = right(task, task, metrics[f"{task}/score"], _whole(run, f"{task}/n"))
+        return f"{who} {did}." + f" Other benchmarks: {len(scored) - 1}." * (len(scored) > 1)
     parts = [f"{metrics[f'{task}/perplexity']:.2f} ({task})" for task in _tasks(metrics, "perplexity")]
     return f"{who} has perplexity {', '.join(parts)}." if parts else ""
 
 
+def _whole(run: Run, name: str) -> int:
+    """A count among a run's metrics; 0 if it is none."""
+    value = run.metrics.get(name, 0.0)
+    return round(value) if math.isfinite(value) else 0
+
+
 def _tasks(metrics: Iterable[str], measure: str) -> list[str]:
     """The benchmarks that have this measure, in order."""
-    return [
-        name.removesuffix(f"/{measure}")
-        for name in metrics
-        if name.count("/") == 1 and name.endswith(f"/{measure}")
-    ]
+    parts = (name.partition("/") for name in metrics)
+    return [task for task, _, name in parts if name == measure]
