@@ -4,6 +4,7 @@ Slow on purpose. Every fast path of the product is held to it.
 """
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -332,7 +333,7 @@ def _has_result(text: str) -> bool:
     """Whether a call's text has something between the first arrow outside of its input's quotes and the next bracket."""
     inside = False
     for index, character in enumerate(text):
-        opens = text[:index].rstrip().endswith("(") and text[:index].count("(") == 1
+        opens = re.fullmatch(r"[ \t]*[A-Za-z_][A-Za-z0-9_.\-]*[ \t]*\([ \t]*", text[:index])
         if (
             character == '"'
             and (inside or opens)
