@@ -34,7 +34,7 @@ def show(content: Content, only: Collection[str] = ()) -> None:
                 console.print(_grid(table, columns))
             console.print(clean(table.caption), markup=False, end="\n\n")
     if only and content.headline:
-        console.print(clean(content.headline), markup=False, end="\n\n")
+        console.print(clean(f"{content.headline} {content.basis}".strip()), markup=False, end="\n\n")
 
 
 def _fitting(table: Table, width: int) -> Iterator[list[int]]:
