@@ -325,8 +325,10 @@ def decode(
     scored = scored[: min(stops)] if stops else scored
     text = before + scored[len(plain) :]
     tokens = counted + len(written) + of_calls
-    counts = {"results_begun": begun, "calls_in_calls": inner}
-    return Completion(text, scored, tuple(calls), failed, tokens, **counts), ids + written
+    completion = Completion(
+        text, scored, tuple(calls), failed, tokens, results_begun=begun, calls_in_calls=inner
+    )
+    return completion, ids + written
 
 
 def _has_result(text: str) -> bool:

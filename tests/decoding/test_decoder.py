@@ -366,7 +366,7 @@ def test_results_that_the_model_begins_and_calls_in_calls_are_counted_in_batches
     model = taught_model("llama", *PIECES[:3], written)
     found, expected = both(model, CALLING, **USUAL, constrain_tool_name=False)
     assert found == expected
-    called = [(one.results_begun, one.calls_in_calls) for one in found if one.calls or one.failed]
+    called = [(one.results_begun or 0, one.calls_in_calls or 0) for one in found if one.calls or one.failed]
     assert max(called) == counts
 
 

@@ -46,7 +46,7 @@ class Completion:
     @classmethod
     def from_dict(cls, answer: Mapping[str, Any]) -> Completion:
         """The inverse of `dataclasses.asdict`, through JSON too; other fields are ignored."""
-        counted = {"results_begun": None, "calls_in_calls": None}  # older answers lack them
+        counted: dict[str, Any] = {"results_begun": None, "calls_in_calls": None}  # older answers lack them
         values = {field.name: {**counted, **answer}[field.name] for field in fields(Completion)}
         return Completion(**{**values, "calls": tuple(ApiCall(**call) for call in answer["calls"])})
 

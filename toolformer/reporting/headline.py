@@ -88,7 +88,7 @@ def _of_perplexity(evidence: Evidence, pair: Pair, task: str, found: Mapping[str
 
 def _of_one(evidence: Evidence) -> Headline:
     """A sentence about one system where no two can be compared."""
-    order = ordered((system for system, _ in evidence.scores), reversed(SYSTEMS))
+    order = ordered((system for system, _ in evidence.scores), [*SYSTEMS][::-1])
     for system in order:
         tasks = in_table_order(task for row, task in evidence.scores if row == system)
         scored = [task for task in tasks if not task.endswith("perplexity")]

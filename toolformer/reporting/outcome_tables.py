@@ -204,8 +204,8 @@ def _failures(score: Score, name: str) -> Cell:
     reasons = {
         key.removeprefix(f"{name}/"): n for key, n in score.metrics.items() if key.startswith(f"{name}/")
     }
-    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-    return cell(_mean(number), "; ".join(f"{reason} {_mean(n)}" for reason, n in ordered))
+    most_first = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    return cell(_mean(number), "; ".join(f"{reason} {_mean(n)}" for reason, n in most_first))
 
 
 def _mean(number: float) -> str:
