@@ -122,7 +122,7 @@ def every_eval_ever(run: Run, model: str) -> dict[str, Any]:
         "source_metadata": {
             "source_name": "Toolformer, the harness",
             "source_type": "evaluation_run",
-            "source_organization_name": "unknown",
+            "source_organization_name": model.rpartition("/")[0] or "unknown",
             "evaluator_relationship": "first_party",
         },
         "eval_library": {
