@@ -17,6 +17,7 @@ from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.results import Beginning, Results, Run
 from toolformer.step import Step
+from toolformer.storage import sha256
 
 CALLS = {
     "calculator": ApiCall("Calculator", "400 / 1400", "0.29"),
@@ -76,6 +77,9 @@ def train(results: Results, model: Path) -> Run:
     )
     with results.open(TRAIN, beginning) as folder:
         shutil.copytree(model, folder.path / "model")
+        digest = sha256(model / "model.safetensors")
+        record = {"sha256": {"model.safetensors": digest}}
+        (folder.path / "model" / "training.json").write_text(json.dumps(record))
         folder.metrics(
             {"initial_heldout_perplexity": 9, "best_heldout_perplexity": 8, "train_steps": 2, "texts": 3}
         )

@@ -61,19 +61,13 @@ def export_dataset(
             raise UserError(
                 f"export: no row can be written as {format} ({_skipped(written)}); choose format=trl, which keeps every row"
             )
-        text = _card(
-            results, run, format, written, made, public_tokenizer(chosen.of_tokens, tokenizer), command
-        )
+        cut_by = model_name(tokenizer) if chosen.of_tokens else ""
+        text = _card(results, run, format, written, made, cut_by, command)
         atomic_write(made / CARD, text.encode())
     log.info("export: %d rows of run %s as %s in %s", written.rows, run.id[:8], format, folder)
     if written.skipped:
         log.warning("export: %s", _skipped(written))
     return written
-
-
-def public_tokenizer(of_tokens: bool, model: str) -> str:
-    """The name of the tokenizer that decided the rows; empty if none did."""
-    return model_name(model) if of_tokens else ""
 
 
 def _tokenizer(model: str) -> Any:
