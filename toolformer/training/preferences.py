@@ -77,7 +77,7 @@ def _choose(
 ) -> Iterator[tuple[str, ApiCall | None, ApiCall | None]]:
     """Tool, chosen and rejected of each preference at one position."""
     best = max((row for row in rows if row["kept"]), key=_gain, default=None)
-    harmful = [row for row in rows if _gain(row) < 0 and _gain(row) <= -margin]
+    harmful = [row for row in rows if not row["kept"] and _gain(row) < 0 and _gain(row) <= -margin]
     rejected = max(harmful, key=_gain, default=None)
     if best:
         yield best["tool"], _executed(best), None
