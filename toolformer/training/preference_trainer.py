@@ -4,6 +4,7 @@ TRL's trainers get tokens, not texts: they would split calls otherwise than deco
 inserts, and end each completion with EOS.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
@@ -110,6 +111,8 @@ def _trainer(
     evaluation = pack_heldout(heldout, tokenizer, isolation, settings)
     examples = _Examples(_encoded(preferences, tokenizer, objective, settings), settings)
     check_embedding(model, tokenizer, evaluation.documents, examples.documents)
+    # TRL asks Transformers for an attribute by its old name.
+    warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
     arguments.max_steps = len(examples.rows) // settings.batch_size
     pack, pad = collator(model, tokenizer, isolation, None), tokenizer.pad_token_id or 0
 
