@@ -108,6 +108,7 @@ class Worker:
             paragraphs=config.corpus.paragraphs,
             floor=self._store.floor,
             rules=config.screen,
+            baseline=config.filter.baseline,
         )
         return annotator, batch_tokens
 
