@@ -15,7 +15,7 @@ import pytest
 
 from toolformer.annotation.funnel import STEPS
 from toolformer.annotation.merge import decide, kept_calls, merge
-from toolformer.annotation.results import SCHEMAS, with_decisions
+from toolformer.annotation.results import LEAK, SCHEMAS, leaks_of, with_decisions
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
@@ -142,6 +142,10 @@ def write_annotation(folder: Path, rows: Sequence[Any] = ROWS) -> dict[str, Path
     for name, content in contents.items():
         pq.write_table(pa.Table.from_pylist(content, schema=SCHEMAS[name]), folder / name)
     table = with_decisions(pa.Table.from_pylist(candidates, schema=CANDIDATES), decisions)
+    ids = {row["doc_id"] for row in candidates}
+    leaks = leaks_of(candidates, [Document(doc_id, TEXTS.get(doc_id, "")) for doc_id in ids])
+    column = [leaks.get(n, "") for n in range(len(candidates))]
+    table = table.append_column(LEAK, pa.array(column, pa.string()))
     pq.write_table(table, folder / "candidates.parquet")
     (folder / "funnel.json").write_text(json.dumps(FUNNEL))
     return {name: folder / name for name in ("candidates.parquet", *contents, "funnel.json")}

@@ -18,7 +18,7 @@ from toolformer.annotation.shards import CANDIDATES
 from toolformer.data.sampling import Sample, hash64
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting import candidate_stats, plots, reader, samples_page
-from toolformer.reporting.annotation_tables import nearest
+from toolformer.reporting.annotation_tables import leaking, nearest
 from toolformer.reporting.candidate_stats import FATES
 from toolformer.reporting.data import NEWEST, Annotation, Evidence, Sampled
 from toolformer.reporting.ladder import ladder, picture
@@ -193,3 +193,17 @@ def test_a_column_and_a_bar_for_each_benchmark() -> None:
     figure = picture(ladders)
     assert figure and all(name in plots.files(figure)["ladder.svg"].decode() for name in CLASSES.values())
     assert picture({}) is None and not ladder({}).rows
+
+
+def test_kept_calls_that_leak_are_listed_with_what_they_hold(tmp_path: Path) -> None:
+    rows = [("nile", "qa", 4, n, question, "he", "scored", gain) for n, (question, gain) in enumerate(
+        [("Who named the White Nile?", 3.0), ("Who?", 2.0)]
+    )]  # fmt: skip
+    files = write_annotation(
+        tmp_path, [*rows, ("math", "calculator", 77, 0, "400 / 1400", "0.29", "scored", 2.5)]
+    )
+    listed = candidate_stats.leaking(Annotation(NOTE, {}, {}, (), thresholds=THRESHOLDS, files=files))
+    assert [(leak, call.tool, call.gain, call.kept) for leak, call in listed] == [
+        ("White; Nile", "qa", 3.0, True)
+    ]
+    assert leaking(listed).rows[0][2].text == "White; Nile"

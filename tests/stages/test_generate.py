@@ -253,3 +253,30 @@ def test_a_lower_threshold_than_the_shards_serve_is_refused(
     assert "score.floor is 0.7, above the filter_threshold 0.5 of tool calendar" in refused(
         *words, "score.floor=0.7"
     )
+
+
+def test_filters_need_no_annotation(place: Place, generate: Any, tmp_path: Path) -> None:
+    assert generate() == 0 and generate("filter.chance={calendar: 0.5}") == 0
+    assert sum(map(len, who_did(place.log).values())) == 2 * SHARDS, "each document was asked for once"
+    kept = sorted(run.metrics["calls_kept"] for run in place.runs(tmp_path))
+    assert 0 < kept[0] < kept[1]
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        (
+            "filter.chance={calculator: 0.5}",
+            "filter.chance.calculator: calculator is not among tools=calendar",
+        ),
+        ("filter.chance={calendar: 1.5}", "filter.chance.calendar is 1.5; a probability is from 0 to 1"),
+        ("filter.cost={qa: 1}", "filter.cost.qa: qa is not among tools=calendar"),
+        ("filter.cost=-1", "filter.cost"),
+        ("filter.leak=maybe", "filter.leak is 'maybe'"),
+    ],
+)
+def test_bad_filters_are_refused_before_anything_runs(
+    generate: Any, capsys: Capture, word: str, line: str
+) -> None:
+    assert generate(word) == 2
+    assert line in capsys.readouterr().err

@@ -37,6 +37,9 @@ def log_funnel(funnel: Mapping[str, Mapping[str, Any]]) -> None:
             for name, what in REASONS.items()
             if counts.get(name)
         ]
+        if counts.get("leaking"):
+            leaks = f"{counts['leaking']} scored, {counts['kept_leaking']} kept"
+            reasons.append(f"calls that hold what stands only after them: {leaks}")
         lines += [f"{tool}: {'; '.join(reasons)}"] if reasons else []
     log.info("%s", "\n".join(["remaining after each step", *lines]))
 

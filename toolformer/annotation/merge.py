@@ -4,9 +4,10 @@ Thresholds and the baseline are applied here, to stored losses: another τ_f nee
 `candidates.parquet`, so that it can be repeated from the file.
 """
 
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolformer.annotation.candidates import SCORED, Candidate
@@ -19,6 +20,8 @@ PAPER, PLAIN = "paper", "plain"
 BELOW = "gain below the threshold"
 BEATEN = "another sample at the position gains more"
 NO_GAIN = "loss is not a number"
+LEAKS = "holds what stands only after it"
+NOT_DRAWN = "not drawn"
 
 
 @dataclass(frozen=True)
@@ -68,35 +71,63 @@ def gain(entry: Mapping[str, Any], baseline: str = PAPER) -> float | None:
     return float(min(without) - entry["loss_result"])
 
 
+@dataclass(frozen=True)
+class Chance:
+    """A control of the filter: calls of these tools are kept by chance, whatever their gain."""
+
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """By tool, with which probability the first scored call of a place is kept."""
+    seed: int = 0
+
+    def draws(self, entry: Mapping[str, Any]) -> bool:
+        """Whether a row's place is drawn; independent of the other rows."""
+        place = f"{self.seed}|{entry['doc_id']}|{entry['tool']}|{entry['position']}|kept"
+        number = int.from_bytes(hashlib.sha256(place.encode()).digest()[:8], "big")
+        return number < self.shares[entry["tool"]] * 2**64
+
+
 def decide(
-    rows: Sequence[Mapping[str, Any]], thresholds: Mapping[str, float], baseline: str = PAPER
+    rows: Sequence[Mapping[str, Any]],
+    thresholds: Mapping[str, float],
+    baseline: str = PAPER,
+    leaking: Collection[int] = (),
+    chance: Chance = Chance(),
 ) -> list[Decision]:
     """Which candidates are kept: those whose gain reaches the tool's threshold, and why the others are not.
 
     Of several calls of one tool at one position only the one with the largest gain is kept (the method writes one c_i
     for a position i); ties go to the earlier sample. UserError for a threshold below the floor of the scoring.
+
+    Args:
+        leaking: the indices of rows to drop, whatever they gain.
+        chance: the tools whose calls are kept by chance.
     """
     decisions: list[Decision] = []
     best: dict[tuple[str, str, int], tuple[float, int, int]] = {}
     for n, entry in enumerate(rows):
-        worth = gain(entry, baseline)
+        worth, by_chance = gain(entry, baseline), entry["tool"] in chance.shares
         if entry["status"] != SCORED:
             decisions.append(Decision(None, entry["status"]))
         elif worth is None:
             decisions.append(Decision(None, NO_GAIN))
-        elif worth < thresholds[entry["tool"]]:
+        elif n in leaking:
+            decisions.append(Decision(worth, LEAKS))
+        elif by_chance and not chance.draws(entry):
+            decisions.append(Decision(worth, NOT_DRAWN))
+        elif not by_chance and worth < thresholds[entry["tool"]]:
             decisions.append(Decision(worth, BELOW))
-        elif baseline == PAPER and entry["loss_no_result"] is None:
+        elif not by_chance and baseline == PAPER and entry["loss_no_result"] is None:
             raise UserError(
                 f"filter_threshold: {thresholds[entry['tool']]:g} is below score.floor, for which tool {entry['tool']} was "
                 "scored; annotate again with a lower score.floor"
             )
         else:
             decisions.append(Decision(worth, BEATEN))
-            key, rank = (entry["doc_id"], entry["tool"], entry["position"]), (worth, -entry["sample"], n)
+            key = entry["doc_id"], entry["tool"], entry["position"]
+            rank = 0.0 if by_chance else worth, -entry["sample"], n
             best[key] = max(best.get(key, rank), rank)
-    for worth, _, n in best.values():
-        decisions[n] = Decision(worth)
+    for _, _, n in best.values():
+        decisions[n] = replace(decisions[n], reason="")
     return decisions
 
 

@@ -6,8 +6,9 @@ Thresholds need no model, so this can be repeated with others. Independent of mo
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from toolformer.annotation.candidates import SCORED
-from toolformer.annotation.merge import Decision, decide, kept_calls, merge
+from toolformer.annotation.leaks import leaked
+from toolformer.annotation.merge import PAPER, Chance, Decision, decide, kept_calls, merge
 from toolformer.annotation.shards import CANDIDATES, BrokenShard, ShardStore, documents_of
+from toolformer.data import Document
 from toolformer.data.sampling import Sample
 from toolformer.errors import UserError
 from toolformer.storage import atomic_file, atomic_write
@@ -42,8 +45,10 @@ DATASET = pa.schema(
 )
 DECISIONS = pa.schema({"kept": pa.bool_(), "reason": _TEXT, "filter_gain": pa.float64()})
 """Columns of the filter: whether a call is in C*, why not (else empty), and its gain under the run's baseline."""
+LEAK = pa.field("leak", _TEXT)
+"""What a scored call holds that stands only after it, separated by `; `; empty if nothing. Runs of earlier versions lack it."""
 SCHEMAS = {
-    "candidates.parquet": pa.unify_schemas([CANDIDATES, DECISIONS]),
+    "candidates.parquet": pa.unify_schemas([CANDIDATES, DECISIONS, pa.schema([LEAK])]),
     "dataset_augmented.parquet": DATASET,
     "dataset_plain.parquet": DATASET,
     "documents_without_calls.parquet": DATASET,
@@ -51,8 +56,19 @@ SCHEMAS = {
 RESULTS = (*SCHEMAS, "funnel.json")
 
 
+@dataclass(frozen=True)
+class Rules:
+    """How scored calls are filtered."""
+
+    thresholds: Mapping[str, float]
+    """By tool, the gain in nats that a call must reach: τ_f and its cost."""
+    baseline: str = PAPER
+    drop_leaks: bool = False
+    chance: Chance = Chance()
+
+
 def write_results(
-    folder: Path, store: ShardStore, names: Iterable[str], thresholds: Mapping[str, float], baseline: str
+    folder: Path, store: ShardStore, names: Iterable[str], rules: Rules
 ) -> tuple[dict[str, dict[str, Any]], float]:
     """Writes candidates, C*, C, texts without calls and the funnel from finished shards, a shard in memory at a time.
 
@@ -70,12 +86,15 @@ def write_results(
         for shard in _shards(store, names):
             table = shard.select(CANDIDATES.names).replace_schema_metadata(None)
             rows = table.to_pylist()
-            decisions = decide(rows, thresholds, baseline)
-            kept = kept_calls(rows, decisions)
-            candidates(with_decisions(table, decisions))
-            _add(funnel, json.loads(shard.schema.metadata[b"funnel"]), rows, decisions)
-            seconds += float(shard.schema.metadata[b"seconds"])
             documents = documents_of(shard)
+            leaks = leaks_of(rows, documents)
+            dropped = leaks if rules.drop_leaks else ()
+            decisions = decide(rows, rules.thresholds, rules.baseline, dropped, rules.chance)
+            kept = kept_calls(rows, decisions)
+            column = [leaks.get(n, "") for n in range(len(rows))]
+            candidates(with_decisions(table, decisions).append_column(LEAK, pa.array(column, _TEXT)))
+            _add(funnel, json.loads(shard.schema.metadata[b"funnel"]), rows, decisions, leaks)
+            seconds += float(shard.schema.metadata[b"seconds"])
             with_calls = [document for document in documents if document.doc_id in kept]
             augmented(_dataset(merge(document, kept[document.doc_id]) for document in with_calls))
             plain(_dataset(merge(document, ()) for document in with_calls))
@@ -85,6 +104,17 @@ def write_results(
         without(_dataset(to_read.items()))
     atomic_write(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())
     return funnel, seconds
+
+
+def leaks_of(rows: Sequence[Mapping[str, Any]], documents: Iterable[Document]) -> dict[int, str]:
+    """By index the scored calls that leak (`leaked`), with what they hold that stands only after them."""
+    texts = {document.doc_id: document.text for document in documents}
+    leaks = {
+        n: "; ".join(leaked(texts[row["doc_id"]], row["position"], row["call_input"]))
+        for n, row in enumerate(rows)
+        if row["status"] == SCORED
+    }
+    return {n: leak for n, leak in leaks.items() if leak}
 
 
 def _shards(store: ShardStore, names: Iterable[str]) -> Iterator[pa.Table]:
@@ -108,7 +138,7 @@ def check(path: Path) -> None:
     if path.suffix == ".json":
         json.loads(path.read_bytes())
         return
-    if missing := sorted(_columns(SCHEMAS[path.name]) - _columns(pq.read_schema(path))):
+    if missing := sorted(_columns(SCHEMAS[path.name]) - _columns(pq.read_schema(path)) - {LEAK.name}):
         raise ValueError(f"it has no column {missing[0]}")
 
 
@@ -157,13 +187,17 @@ def _add(
     shard: dict[str, dict[str, Any]],
     rows: Sequence[Mapping[str, Any]],
     decisions: Sequence[Decision],
+    leaks: Collection[int],
 ) -> None:
-    """Adds a shard's counts, how many of its calls were kept, and why the other scored ones were not."""
+    """Adds a shard's counts, how many of its calls were kept, and why the other scored ones were not; and the leaks."""
     reasons: dict[str, Counter[str]] = {tool: Counter() for tool in shard}
     for row, decision in zip(rows, decisions, strict=True):
         reasons[row["tool"]][decision.reason] += row["status"] == SCORED
     for tool, counts in shard.items():
-        sums = total.setdefault(tool, {"kept": 0})
+        sums = total.setdefault(tool, {"kept": 0, "leaking": 0, "kept_leaking": 0})
+        leaking = [n for n in leaks if rows[n]["tool"] == tool]
+        sums["leaking"] += len(leaking)
+        sums["kept_leaking"] += sum(not decisions[n].reason for n in leaking)
         sums["kept"] += reasons[tool].pop("", 0)
         for name, value in {**counts, "filter_reasons": dict(+reasons[tool])}.items():
             if isinstance(value, dict):

@@ -63,6 +63,8 @@ Temperature = Annotated[float, Field(ge=0.01, le=100)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NumberByName = Annotated[Any, AfterValidator(TypeAdapter(dict[str, Finite] | None).validate_python)]
 """None is the same as empty. `Any` for Hydra, which adds no keys to a typed mapping."""
+NonNegativeOrByName = Annotated[Any, AfterValidator(TypeAdapter(Amount | dict[str, Amount]).validate_python)]
+"""A number of at least 0, or several by name."""
 TextByName = Annotated[Any, AfterValidator(TypeAdapter(dict[str, str] | None).validate_python)]
 """As `NumberByName`."""
 Place = Annotated[str, AfterValidator(_printable)]

@@ -48,6 +48,13 @@ def funnel(annotation: Annotation) -> Table:
     caption = (
         "Texts (documents, selected), then positions and calls, as each step of the annotation left them."
     )
+    if any("kept_leaking" in entry for entry in entries.values()):
+        columns += number_columns("leaking")
+        rows = [
+            [*row, entries[tool].get("kept_leaking")]
+            for row, tool in zip(rows, in_order(entries), strict=True)
+        ]
+        caption += " Leaking: kept calls that hold a number or a name which the text has only after them."
     metrics = annotation.run.metrics.items()
     if skipped := {name[len(_SKIPPED) :]: round(n) for name, n in metrics if name.startswith(_SKIPPED)}:
         caption += f" Rows skipped while reading the corpus: {_shown(skipped)}."
@@ -89,6 +96,21 @@ def nearest(passages: Sequence[Passage]) -> Table:
     ]
     columns = [*text_columns("Tool"), *number_columns("gain"), *text_columns("Example", wide=["Example"])]
     return Table.of("misses", "Annotation", "Nearest misses", columns, rows, "Gains in nats, below τ_f.")
+
+
+def leaking(passages: Sequence[tuple[str, Passage]]) -> Table:
+    """Kept calls that hold what stands only after them, in their texts."""
+    rows = [
+        [tool_name(call.tool), f"{call.gain:.2f}", leak, f"{call.before} {call.call}{call.after}"]
+        for leak, call in passages
+    ]
+    columns = [
+        *text_columns("Tool"),
+        *number_columns("gain"),
+        *text_columns("leaks", "Example", wide=["Example"]),
+    ]
+    caption = "Numbers and names of the call that the text has only after it; filter.leak=drop leaves such calls out."
+    return Table.of("leaking", "Annotation", "Kept calls that leak", columns, rows, caption)
 
 
 def _shown(reasons: Mapping[str, int]) -> str:

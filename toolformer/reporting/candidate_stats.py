@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from toolformer.annotation.execute import LOOK_AHEAD
 from toolformer.annotation.merge import BELOW, PAPER
+from toolformer.annotation.results import LEAK
 from toolformer.calls import ApiCall, linearise, parse
 from toolformer.reporting import paper
 from toolformer.reporting.data import Annotation
@@ -165,6 +166,25 @@ def misses(annotation: Annotation, count: int = 10) -> list[Passage]:
             places.setdefault((row["doc_id"], row["position"]), row | {"kept": False})
         chosen += list(places.values())[:count]
     return _passages(annotation.files, chosen)
+
+
+def leaking(annotation: Annotation, count: int = 10) -> list[tuple[str, Passage]]:
+    """Of each tool the kept calls that hold what stands only after them, with what they hold; largest gains first."""
+    path = annotation.files["candidates.parquet"]
+    if LEAK.name not in pq.read_schema(path).names:
+        return []
+    held: dict[str, list[Row]] = {}
+    is_kept = ds.field("kept") & (ds.field(LEAK.name) != "")
+    columns = {name: ds.field(name) for name in [*_KEY, LEAK.name, "kept"]} | {
+        "gain": ds.field("filter_gain")
+    }
+    for table in by_document(path, [*_KEY, LEAK.name, "kept", "filter_gain"], columns, is_kept):
+        for row in table.to_pylist():
+            rows = [*held.get(row["tool"], []), row]
+            held[row["tool"]] = sorted(rows, key=lambda row: -row["gain"])[:count]
+    chosen = [row for tool in sorted(held) for row in held[tool]]
+    passages = _passages(annotation.files, chosen)
+    return [(row[LEAK.name], passage) for row, passage in zip(chosen, passages, strict=True)]
 
 
 def _extremes(files: Files, missed: bool = False) -> tuple[dict[str, list[Row]], list[Row]]:

@@ -21,7 +21,7 @@ from toolformer.evaluation.ladder.rungs import Ladder, usable
 from toolformer.evaluation.suite import Loaded
 from toolformer.reporting import annotation_tables, reader
 from toolformer.reporting import ladder as tabled
-from toolformer.reporting.candidate_stats import misses
+from toolformer.reporting.candidate_stats import leaking, misses
 from toolformer.reporting.table import Content
 from toolformer.results import Folder, Results, Run
 from toolformer.stages import evaluate as evaluation
@@ -166,6 +166,7 @@ def content(results: Results, run: Run) -> Content:
     if run.stage == "generate":
         annotation = reader.annotation_of(results, run)
         tables = [annotation_tables.lost(annotation), annotation_tables.nearest(misses(annotation))]
+        tables += [annotation_tables.leaking(leaks)] if (leaks := leaking(annotation)) else []
     else:
         tasks = {name.partition("/")[0] for name in run.metrics if "/" in name}
         tables = [tabled.ladder({task: reader.task_metrics(task, run) for task in tasks})]

@@ -7,7 +7,7 @@ missing shards, in any order. *Merge* applies the thresholds τ_f to the finishe
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 from toolformer.annotation.candidates import scoring_floor
 from toolformer.annotation.funnel import log_funnel, rows_skipped
-from toolformer.annotation.results import RESULTS, check, write_results
+from toolformer.annotation.merge import Chance
+from toolformer.annotation.results import RESULTS, Rules, check, write_results
 from toolformer.annotation.shards import ShardStore
 from toolformer.errors import UserError
 from toolformer.results import Folder, Results, Run
@@ -57,6 +58,9 @@ def merging(config: Config, shards: Sequence[str] | str) -> Step:
     """The step that makes C* of these shards."""
     settings = settings_of(config, "generate")
     settings["filter_threshold"] = thresholds(config)
+    # Left out where they are off, so that results from before they were there are still found.
+    settings["filter"] |= {"leak": config.filter.leak} if config.filter.leak != "keep" else {}
+    settings["filter"] |= {"chance": dict(config.filter.chance)} if config.filter.chance else {}
     del settings["tool"]
     digest = shards if isinstance(shards, str) else hashlib.sha256("".join(shards).encode()).hexdigest()
     return Step(
@@ -65,8 +69,30 @@ def merging(config: Config, shards: Sequence[str] | str) -> Step:
 
 
 def thresholds(config: Config) -> dict[str, float]:
-    """τ_f of each tool in use."""
-    return {key: instantiate.tool_settings(config, key).filter_threshold for key in config.tools}
+    """The gain in nats that a call of each tool in use must reach: τ_f and its cost."""
+    cost = config.filter.cost
+    costs: Mapping[str, float] = (
+        cost if isinstance(cost, Mapping) else {key: float(cost) for key in config.tools}
+    )
+    return {
+        key: instantiate.tool_settings(config, key).filter_threshold + costs.get(key, 0.0)
+        for key in config.tools
+    }
+
+
+def rules(config: Config) -> Rules:
+    """How scored calls are filtered. UserError for a tool that is not in use, or a probability above 1."""
+    shares = dict(config.filter.chance or {})
+    cost = config.filter.cost
+    for name, by_tool in (("cost", cost if isinstance(cost, Mapping) else {}), ("chance", shares)):
+        if unknown := sorted(set(by_tool) - set(config.tools)):
+            raise UserError(
+                f"filter.{name}.{unknown[0]}: {unknown[0]} is not among tools={','.join(config.tools)}"
+            )
+    if wrong := next((tool for tool, share in shares.items() if not 0 <= share <= 1), None):
+        raise UserError(f"filter.chance.{wrong} is {shares[wrong]:g}; a probability is from 0 to 1")
+    drop_leaks = config.filter.leak == "drop"
+    return Rules(thresholds(config), config.filter.baseline, drop_leaks, Chance(shares, config.seed))
 
 
 def finished(config: Config) -> Run | None:
@@ -111,6 +137,7 @@ def generate(config: Config, invocation: Invocation = DIRECT) -> Run:
     """Annotates the corpus; continues where an interrupted run with the same configuration stopped."""
     instantiate.apply_paths(config)
     engine.check(config)
+    rules(config)
     work = _Work(config, instantiate.results(config), engine.Plan(config), invocation)
     if work.plan.is_complete and (done := work.results.done(work.step, config.name)):
         return _logged("already done", done)
@@ -172,9 +199,7 @@ def _merge(work: _Work, run: Folder, done: engine.Work) -> None:
 
     config, plan = work.config, work.plan
     run.datasets(instantiate.dataset(config.corpus, work.step.inputs["shards"], "annotation", plan.total))
-    funnel, seconds = write_results(
-        run.path, work.store, plan.documents, thresholds(config), config.filter.baseline
-    )
+    funnel, seconds = write_results(run.path, work.store, plan.documents, rules(config))
     metrics: dict[str, float] = {
         "documents": plan.total,
         "texts_kept": pq.read_metadata(run.path / "dataset_augmented.parquet").num_rows,

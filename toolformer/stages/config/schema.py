@@ -16,7 +16,18 @@ from pydantic import Field
 from toolformer.annotation.candidates import Proposing, Sampling, Screen
 from toolformer.benchmarks import PAPER, WORDINGS
 from toolformer.data import Fields
-from toolformer.data.bounds import Amount, Count, CountOrAuto, Day, Finite, Matching, OneOf, Place
+from toolformer.data.bounds import (
+    Amount,
+    Count,
+    CountOrAuto,
+    Day,
+    Finite,
+    Matching,
+    NonNegativeOrByName,
+    NumberByName,
+    OneOf,
+    Place,
+)
 from toolformer.decoding.settings import SYSTEMS, Chat, Decoding, Endpoint
 from toolformer.step import NOTHING, Decides
 from toolformer.tools.runtime import Limits, Seconds
@@ -140,6 +151,13 @@ class FilterConfig:
 
     baseline: Annotated[str, OneOf("paper", "plain"), Decides("generate")] = "paper"
     """L⁻: paper, min(L(ε), L(e(c, ε))); or plain, L(ε) alone."""
+    cost: Annotated[NonNegativeOrByName, NOTHING] = 0.0  # in the thresholds, which decide
+    """Nats that a call costs: it is kept if gain − cost reaches τ_f. A number for all tools, or one by tool: {search: 0.5}."""
+    leak: Annotated[str, OneOf("keep", "drop"), NOTHING] = "keep"  # decides where it is not the default
+    """drop: keep no call that holds a number or a name which stands only after it; keep: count them, as in the paper."""
+    chance: Annotated[NumberByName, NOTHING] = None  # as leak
+    """A control: keep calls of these tools by chance instead of by gain, the first of a place with this probability:
+    {calculator: 0.1}; 1 keeps all that were scored."""
 
 
 @dataclass
