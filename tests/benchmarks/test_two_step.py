@@ -9,6 +9,7 @@ import pytest
 
 from toolformer.benchmarks import lines_file, two_step
 from toolformer.benchmarks.loaders import lama, math
+from toolformer.benchmarks.metrics import score_worked
 from toolformer.evaluation import suite
 from toolformer.evaluation.ladder.gold import golds
 from toolformer.tools.calculator import calculate
@@ -64,6 +65,12 @@ def test_several_equations_are_not_two_operations(tmp_path: Path) -> None:
     assert [row["id"] for row in rows(math.mawps_two_step(data_dir=str(tmp_path)))] == ["0"]
 
 
+def test_the_result_of_the_last_step_counts() -> None:
+    solution = "\nHe had 12 + 3 = 15 cards.\nThen he had 15 * 2 = 30 of them.\n\nShe had 1 + 1 = 2."
+    assert score_worked(solution, 30) and not score_worked(solution, 15) and not score_worked(solution, 2)
+    assert score_worked(" 30 cards", 30) and not score_worked("He had 15 * 2 =", 30)
+
+
 @pytest.fixture
 def facts(tmp_path: Path) -> Path:
     written = [
@@ -94,5 +101,5 @@ def test_the_tasks_ask_as_their_models_do(facts: Path) -> None:
     names = ["sums_two_step", "trex_two_hop"]
     tasks = suite.load(names, {"data_dir": str(facts), "subset": 3, "seed": 0}).tasks["tasks"]
     problem, question = (tasks[name].doc_to_text(tasks[name].dataset["test"][0]) for name in names)
-    assert problem.endswith("The answer is")
+    assert problem.endswith("?\n")
     assert question.startswith("Answer the following question: What is the ")

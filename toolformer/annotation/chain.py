@@ -5,7 +5,7 @@ left to right: at a position, calls are sampled, executed and scored with the ca
 the text. Sampling reads them after the few-shot prompt, whose copy of the text stays plain. The losses are those of
 L_i(z) with x_1..x_{i-1} replaced by the text with its kept calls; z still goes before all of it.
 
-Which calls are kept is decided before the next position, by the rule of `merge.decide`: of each tool the sample with the
+Which calls are kept is decided before the next position, by the rules of `merge.decide`: of each tool the sample with the
 largest gain that reaches τ_f. The tools at one position all see the same text, so their order does not matter. The n-th
 positions of all documents are done together.
 """
@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from toolformer.annotation.candidates import Candidate, Kept, ToolSettings, Window, text_room
-from toolformer.annotation.merge import decide, row
+from toolformer.annotation.merge import row
+from toolformer.annotation.results import Rules, filtered
 from toolformer.calls import ApiCall, linearise
 from toolformer.lm.language_model import Encoding, LanguageModel
 from toolformer.tools.prompt_sets import UNPROMPTED
@@ -24,7 +25,7 @@ def annotate_chain(
     language_model: LanguageModel,
     settings: Sequence[ToolSettings],
     chosen: Sequence[Candidate],
-    baseline: str,
+    rules: Rules,
     sample: Callable[[ToolSettings, Sequence[Candidate]], list[Candidate]],
     finish: Callable[[Sequence[Candidate], Kept], list[Candidate]],
     on_step: Callable[[str], object] = lambda step: None,
@@ -33,11 +34,10 @@ def annotate_chain(
 
     Args:
         chosen: the positions that are tried, as candidates without a call.
-        baseline: L⁻, as in `merge.gain`.
+        rules: decide which calls are kept.
         sample: samples calls of a tool at positions, each in the context of its window.
         finish: executes and scores calls, each in the context of its window.
     """
-    thresholds = {tool.key: tool.filter_threshold for tool in settings}
     kept: dict[str, list[tuple[int, ApiCall]]] = {}
     done: list[Candidate] = []
     for n, positions in enumerate(_turns(chosen), start=1):
@@ -50,7 +50,8 @@ def annotate_chain(
         scored = finish([_moved(candidate, contexts) for candidate in sampled], kept)
         plain = {_place(each): each for each in positions}
         scored = [_moved(candidate, plain) for candidate in scored]
-        decisions = decide([row(candidate) for candidate in scored], thresholds, baseline)
+        documents = {candidate.window.document for candidate in scored}
+        decisions, _ = filtered([row(candidate) for candidate in scored], documents, rules)
         for candidate, decision in zip(scored, decisions, strict=True):
             if not decision.reason and candidate.call:
                 calls = kept.setdefault(candidate.window.document.doc_id, [])

@@ -13,8 +13,9 @@ from toolformer.annotation import select, variants
 from toolformer.annotation.candidates import SCORED, Candidate, Kept, Screen, ToolSettings, Window, windows
 from toolformer.annotation.chain import annotate_chain
 from toolformer.annotation.execute import execute
-from toolformer.annotation.merge import PAPER, row
+from toolformer.annotation.merge import row
 from toolformer.annotation.propose import choose, propose, sample
+from toolformer.annotation.results import Rules
 from toolformer.annotation.score import score
 from toolformer.data import Document
 from toolformer.lm.language_model import Encoding, LanguageModel
@@ -58,8 +59,8 @@ class Annotator:
     """The lowest τ_f in nats to be applied: losses that decide nothing from there on are not computed. None scores all."""
     rules: Screen = field(default_factory=Screen)
     """Tests that a call has to pass to be scored."""
-    baseline: str = PAPER
-    """L⁻ by which a chain keeps calls (`merge.gain`); unused without `chain`."""
+    filter: Rules | None = None
+    """Which calls a chain keeps, by default those that reach the τ_f of their tool; unused without `chain`."""
 
     def annotate(self, documents: Sequence[Document], on_step: OnStep = lambda step: None) -> Annotation:
         """Every candidate call of every tool for each document, executed and scored."""
@@ -132,8 +133,9 @@ class Annotator:
             executed.update(_scorable(done))
             return self._score(done)
 
+        rules = self.filter or Rules({tool.key: tool.filter_threshold for tool in self.settings})
         candidates = annotate_chain(
-            self.language_model, self.settings, chosen, self.baseline, sample_calls, finish, on_step
+            self.language_model, self.settings, chosen, rules, sample_calls, finish, on_step
         )
         for key, counts in funnel.items():
             counts |= _sampled([candidate for candidate in sampled if candidate.tool == key], key)
