@@ -3,6 +3,7 @@
 #   make test      the tests: made-up models, real models, whole pipelines
 #   make chaos     the tests that kill, crowd and starve: processes, disks, servers, clusters, browsers
 #   make lint      ruff, mypy and the import rules; make format fixes what ruff can fix
+#   make docs      the docs site, under build/site/; a warning is an error. make docs-serve shows it and follows changes
 #   make ui        the MLflow UI on this machine
 #   make setup     only the set-up; make setup EXTRA="mcp ray" with optional parts, make setup-dev with what the tests need;
 #                  PYTHON=python3.12 names another interpreter
@@ -13,7 +14,7 @@ WORKERS ?= 2
 # Python may keep what it compiles, also where the environment forbids it: importing torch and transformers takes a third of the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup setup-dev demo test chaos lint format ui
+.PHONY: setup setup-dev demo test chaos lint format docs docs-serve ui
 
 setup:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
@@ -41,6 +42,12 @@ lint: setup-dev
 format: setup-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: setup-dev
+	$(BIN)/mkdocs build --strict --quiet
+
+docs-serve: setup-dev
+	$(BIN)/mkdocs serve
 
 ui: setup
 	@$(BIN)/toolformer ui

@@ -3,11 +3,11 @@
     e(c)    = " [Calculator(400 / 1400)]"
     e(c, r) = " [Calculator(400 / 1400) -> 0.29]"
 
-`" ["` plays the part of the paper's <API>, `"]"` of </API> and `"->"` of the arrow, so that no vocabulary is
-added. An input is written as it is, or in double quotes with the escapes \\" \\\\ \\n \\r \\t. Quotes are used where
+`" ["` plays the part of the paper's `<API>`, `"]"` of `</API>` and `"->"` of the arrow, so that no vocabulary is
+added. An input is written as it is, or in double quotes with the escapes `\\" \\\\ \\n \\r \\t`. Quotes are used where
 the caller asks for them (the paper's prompts do, for questions and search terms), and always for an input that
 would not survive unquoted: one with square brackets, an arrow, unbalanced parentheses, a line break, a quote at
-its start, its only quote at its end, or blanks at its ends. Inside quotes every character is allowed; a ")" that comes first is written \\),
+its start, its only quote at its end, or blanks at its ends. Inside quotes every character is allowed; a ")" that comes first is written `\\)`,
 so that the opening quote of a call never closes the quotes of an unfinished call before it.
 
 A result is one line without brackets or arrows: `clean_result` turns "[" and "]" into parentheses and "->" into
@@ -68,8 +68,9 @@ class ApiCall:
 def clean_result(text: str) -> str:
     """A result that fits into a text: one line, single blanks, no square brackets, no arrow.
 
-    >>> clean_result("Dune [novel] ->\\n 1965")
-    'Dune (novel) → 1965'
+    Examples:
+        >>> clean_result("Dune [novel] ->\\n 1965")
+        'Dune (novel) → 1965'
     """
     text = text.replace("[", "(").replace("]", ")").replace(ARROW, "→")
     # str.split() without arguments splits at every Unicode blank and line end.
@@ -150,10 +151,11 @@ def call_end(text: str) -> int | None:
     """Where the call that opens `text` ends, or None while it is still open.
 
     `text` begins after `" ["`. The "]" that ends a call is the first one outside its quotes, so that a
-    question may hold brackets; this is what sampling watches for </API>.
+    question may hold brackets; this is what sampling watches for `</API>`.
 
-    >>> call_end('QA("Who wrote [sic]?")] Next')
-    23
+    Examples:
+        >>> call_end('QA("Who wrote [sic]?")] Next')
+        23
     """
     opening = _QUOTED_OPENING.match(text)
     start = 0

@@ -1,4 +1,4 @@
-"""A page of the documentation as its tests read it: files with a title, and commands in blocks of bash."""
+"""A page of the documentation as its tests read it: files, each following a line with its name, and commands in blocks of bash."""
 
 import random
 import re
@@ -12,7 +12,7 @@ from tests.processes import save_taught_model
 from toolformer.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
-_FILE = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"^`([^`\n]+)`:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _BASH = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

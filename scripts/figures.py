@@ -1,0 +1,94 @@
+"""The figures of README.md and docs/results/, drawn from docs/results/tables/.
+
+    python scripts/figures.py
+
+Writes docs/gains.svg and docs/results/learning.svg. The output is deterministic: unchanged tables give unchanged files.
+"""
+
+import csv
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from toolformer.reporting.plots import PALETTE, files
+from toolformer.reporting.table import Figure
+from toolformer.storage import atomic_write
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+GREY, BLUE, ORANGE, GREEN, *_ = PALETTE
+"""Grey is calls disabled and orange Toolformer, as in the report."""
+
+
+def read_table(name: str) -> list[dict[str, str]]:
+    """The rows of docs/results/tables/NAME.csv, by column."""
+    with (DOCS / "results" / "tables" / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def gains() -> Figure:
+    """Percent correct on six benchmarks, calls disabled to Toolformer, with the gain and its interval."""
+    rows = read_table("gains")[::-1]  # the first row on top
+    return Figure("gains", "Gains", "", [partial(_draw_gains, rows)], "", height=3.0)
+
+
+def _draw_gains(rows: Sequence[dict[str, str]], axes: Any) -> None:
+    places = range(len(rows))
+    disabled = [float(row["disabled"]) for row in rows]
+    toolformer = [float(row["toolformer"]) for row in rows]
+    axes.hlines(places, disabled, toolformer, color=ORANGE, linewidth=2.2, alpha=0.45)
+    axes.plot(disabled, places, "o", color=GREY, markersize=7, label="tool calls disabled")
+    axes.plot(toolformer, places, "o", color=ORANGE, markersize=7, label="Toolformer")
+    for place, row in enumerate(rows):
+        text = "+{gain}  [{gain_low}, {gain_high}]".format(**row)
+        axes.annotate(
+            text, (float(row["toolformer"]), place), (8, 0), textcoords="offset points", va="center"
+        )
+    axes.set(xlabel="percent correct; gain in points, 95 % interval over three trainings", xlim=(0, 118))
+    axes.set(ylim=(-0.6, len(rows) - 0.4))
+    axes.set_yticks(places, [row["benchmark"].replace(" ", "\n") for row in rows])
+    axes.set_xticks(range(0, 101, 20))
+    axes.grid(axis="y", visible=False)
+    axes.legend(loc="lower right")
+
+
+def learning() -> Figure:
+    """Percent correct after 10, 25 and 200 steps, on a benchmark per tool."""
+    return Figure(
+        "learning", "Learning", "", [partial(_draw_learning, read_table("steps_10"))], "", height=3.0
+    )
+
+
+def _draw_learning(rows: Sequence[dict[str, str]], axes: Any) -> None:
+    disabled, *trained = rows
+    steps = [int(row["steps"]) for row in trained]
+    tools = (
+        ("arithmetic", "calculator", ORANGE),
+        ("Natural Questions", "search", BLUE),
+        ("Dateset", "calendar", GREEN),
+    )
+    for benchmark, tool, colour in tools:
+        scores = [float(row[benchmark].partition(" ")[0]) for row in trained]
+        axes.plot(steps, scores, "o-", color=colour, label=f"{benchmark} ({tool})")
+        axes.axhline(float(disabled[benchmark]), color=colour, linewidth=0.9, linestyle=":")
+    axes.set(
+        xscale="log",
+        xlabel="steps of training; dotted: calls disabled",
+        ylabel="percent correct",
+        ylim=(0, 100),
+    )
+    axes.set_xticks(steps, [str(step) for step in steps])
+    axes.minorticks_off()
+    axes.legend(loc="upper left")
+
+
+def main() -> None:
+    """Draws every figure."""
+    for figure, folder in ((gains(), DOCS), (learning(), DOCS / "results")):
+        path = folder / f"{figure.key}.svg"
+        atomic_write(path, files(figure)[path.name])
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

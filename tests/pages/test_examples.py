@@ -1,0 +1,99 @@
+"""examples/: the files of docs/extending.md, the notebook cell by cell with a tiny model, and the commands of the Slurm script."""
+
+import json
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pytest
+
+from tests.conftest import Patch
+from tests.pages.page import ROOT, Page, save_model
+from toolformer.stages.config import compose, validate
+
+EXAMPLES = ROOT / "examples"
+PAGE_FILES = dict(Page("extending").files)
+TINY = [
+    "model=model", "lm.dtype=float32", "engine.threads=1", "corpus.limit=4", "propose.force_name=true",
+    "tool.calculator.filter_threshold=-100", "screen.result_ahead=null", "screen.new_result=false",
+    "trainer.max_steps=1", "evaluation.limit=4", "evaluation.perplexity_limit=2", "evaluation.bootstrap=20",
+    "heldout.limit=2",
+]  # fmt: skip
+
+
+def test_the_page_of_extensions_shows_files() -> None:
+    assert set(PAGE_FILES) > {"planets.py", "notes.jsonl", "tasks/moons.yaml"}
+
+
+@pytest.mark.parametrize("name", PAGE_FILES)
+def test_a_file_is_as_the_page_of_extensions_shows_it(name: str) -> None:
+    assert (EXAMPLES / name).read_text(encoding="utf-8") == PAGE_FILES[name]
+
+
+def cells() -> list[str]:
+    notebook = json.loads((EXAMPLES / "teach_a_calculator.ipynb").read_text(encoding="utf-8"))
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: Patch) -> None:
+    """Its own settings are the demo's; here its first cell's list gets those of a tiny model."""
+    matplotlib.use("agg")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TOOLFORMER_RUNS", raising=False)
+    save_model(tmp_path / "model", ["= [Calculator(2 + 3)] 5", "is [Calculator(9 - 4)] 5", "the number"])
+    settings, *others = cells()
+    names: dict[str, Any] = {}
+    exec(settings, names)
+    assert names["OVERRIDES"] == ["experiment=demo", "name=notebook"]
+    names["OVERRIDES"] += TINY
+    for cell in others:
+        exec(cell, names)
+    assert names["candidates"]["kept"].any() and "[Calculator(" in names["dataset"]["text"].iloc[0]
+    assert len(names["completions"]) == len(names["PROMPTS"])
+    assert set(names["scores"]) == {"toolformer_disabled", "toolformer"}
+
+
+@pytest.fixture
+def stand_ins(tmp_path: Path) -> dict[str, str]:
+    """Slurm's environment with an srun that writes down its command instead of starting it."""
+    srun = tmp_path / "bin" / "srun"
+    srun.parent.mkdir()
+    srun.write_text('#!/bin/bash\nprintf "%q " "$@"\necho\n')
+    srun.chmod(0o755)
+    path = f"{srun.parent}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "MODEL": "/shared/a model", "CORPUS": "/shared/texts.jsonl", "SHARED": "/shared/me"}
+
+
+def slurm(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = ["bash", str(EXAMPLES / "slurm.sh")]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def test_the_slurm_script_starts_two_stages_with_settings_that_are_valid(stand_ins: dict[str, str]) -> None:
+    started = slurm(stand_ins)
+    assert started.returncode == 0, started.stderr
+    stages = []
+    for line in started.stdout.splitlines():
+        words = shlex.split(line)
+        stage, *overrides = words[next(n for n, word in enumerate(words) if "toolformer" in word) + 1 :]
+        assert "model=/shared/a model" in overrides
+        validate(compose(stage, overrides))
+        stages.append(stage)
+    assert stages == ["generate", "train"]
+
+
+def test_the_slurm_script_stops_at_the_first_stage_that_fails(stand_ins: dict[str, str]) -> None:
+    srun = Path(stand_ins["PATH"].split(os.pathsep)[0]) / "srun"
+    srun.write_text("#!/bin/bash\necho started\nexit 3\n")
+    failed = slurm(stand_ins)
+    assert (failed.returncode, failed.stdout) == (3, "started\n")
+
+
+@pytest.mark.parametrize("name", ["MODEL", "CORPUS", "SHARED"])
+def test_the_slurm_script_names_the_variable_that_is_missing(name: str, stand_ins: dict[str, str]) -> None:
+    del stand_ins[name]
+    refused = slurm(stand_ins)
+    assert refused.returncode != 0 and f"{name}: name a" in refused.stderr and not refused.stdout
