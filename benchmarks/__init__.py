@@ -10,7 +10,18 @@ TASKS_DIR = Path(__file__).parent
 MLQA_LANGUAGES = ("es", "de", "hi", "vi", "zh", "ar")
 """The columns of Table 6."""
 
-_GROUPS = ("lama", "math", "qa", "mlqa", "mlqa_all_en", "xquad", "temporal", "perplexity", "two_step", "paper")
+_GROUPS = (
+    "lama",
+    "math",
+    "qa",
+    "mlqa",
+    "mlqa_all_en",
+    "xquad",
+    "temporal",
+    "perplexity",
+    "two_step",
+    "paper",
+)
 GROUPS: dict[str, tuple[str, ...]] = {
     name: tuple(yaml.safe_load((TASKS_DIR / f"{name}.yaml").read_text(encoding="utf-8"))["task"])
     for name in _GROUPS

@@ -8,8 +8,35 @@ import random
 from typing import Any
 
 FAMILY_SIZE = 75
-NAMES = ("Ada", "Ben", "Chloe", "Dan", "Emma", "Finn", "Grace", "Hugo", "Iris", "Jon", "Kate", "Leo", "Mia", "Noah")
-THINGS = ("apples", "books", "cards", "coins", "marbles", "pencils", "pictures", "plants", "shells", "stickers", "tickets")
+NAMES = (
+    "Ada",
+    "Ben",
+    "Chloe",
+    "Dan",
+    "Emma",
+    "Finn",
+    "Grace",
+    "Hugo",
+    "Iris",
+    "Jon",
+    "Kate",
+    "Leo",
+    "Mia",
+    "Noah",
+)
+THINGS = (
+    "apples",
+    "books",
+    "cards",
+    "coins",
+    "marbles",
+    "pencils",
+    "pictures",
+    "plants",
+    "shells",
+    "stickers",
+    "tickets",
+)
 PROBLEMS = {
     "as": (
         "{name} had {a} {things} and bought {b} more. Then {name} gave {c} of the {things} away. "
