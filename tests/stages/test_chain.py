@@ -23,7 +23,7 @@ def texts(run: Run) -> list[dict[str, Any]]:
 
 def test_the_texts_of_a_chain_do_not_depend_on_its_shards(tmp_path: Path) -> None:
     together, apart = (annotated(tmp_path / size, f"generate.shard_size={size}") for size in ("2", "1"))
-    assert texts(together) == texts(apart)
+    assert [row["text"] for row in texts(together)] == [row["text"] for row in texts(apart)]
     assert any(len(row["calls"]) > 1 for row in texts(together)), "a call was kept before another"
     again = annotated(tmp_path / "2", "generate.shard_size=2")
     assert again.id == together.id
