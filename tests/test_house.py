@@ -91,7 +91,7 @@ def test_the_file_tree_names_every_package() -> None:
     loose = {f"toolformer/{path.name}" for path in (ROOT / "toolformer").glob("[a-z]*.py")}
     inits = (ROOT / "toolformer").glob("*/__init__.py")
     rooms = {f"toolformer/{path.parent.name}/" for path in inits if not path.parent.is_symlink()}
-    assert len(loose) <= 7 and len(rooms) <= 13
+    assert len(loose) <= 7 and len(rooms) <= 14
     missing = sorted((folders | loose | rooms) - named)
     assert not missing, f"not named in the tree of CONTRIBUTING.md: {missing}"
 

@@ -34,6 +34,7 @@ COMMANDS = {
     "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
     "tune-policy": "choose when a trained model starts its calls, from one traced pass over benchmarks",
     "explain": "why answers are right or wrong, and where calls are lost: toolformer explain RUN",
+    "export": "C* in a trainer's format, or a trained model with its card: toolformer export dataset|model RUN FOLDER",
     "lm_eval": "lm-eval's command line with the model `toolformer` and this project's tasks",
     "assets": "fetch the bundled models and data",
     "index": "make a corpus searchable: toolformer index corpus=jsonl corpus.path=FILE index.path=DIR",
@@ -43,7 +44,7 @@ COMMANDS = {
     "doctor": "what works here, and what to install for the rest",
     "help": "what a key means: toolformer help decoding.k",
 }
-_MODULES = ("runs", "lm_eval", "doctor", "help")
+_MODULES = ("runs", "export", "lm_eval", "doctor", "help")
 """Commands with a module of their own, whose `main` they are; the others are functions of `toolformer.cli.commands`."""
 
 

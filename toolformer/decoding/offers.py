@@ -82,12 +82,8 @@ class Offer:
 
 def offer(key: str, tool: Tool) -> Offer:
     """A tool by its key in the configuration: a built-in one, a user's with its arguments, or one that takes a single text."""
-    if key in _BUILT_IN and tool.parameters is None:
-        summary, meanings = _BUILT_IN[key]
-        properties = {name: {**_TEXT, "description": meaning} for name, meaning in meanings.items()}
-        return Offer(tool.name, summary, properties, tuple(properties), True)
     if tool.parameters is None or tool.description is None:
-        return Offer(tool.name, tool.name, {"input": _TEXT}, ("input",), True)
+        return text_offer(key if tool.parameters is None else "", tool.name)
     meanings = dict(tool.description.parameters)
     properties = {
         parameter.name: _schema(parameter.type)
@@ -96,6 +92,15 @@ def offer(key: str, tool: Tool) -> Offer:
     }
     required = tuple(parameter.name for parameter in tool.parameters if parameter.required)
     return Offer(tool.name, tool.description.summary, properties, required, False)
+
+
+def text_offer(key: str, name: str) -> Offer:
+    """A tool that takes a call's input as one text: a built-in one by its key, or any other."""
+    if key in _BUILT_IN:
+        summary, meanings = _BUILT_IN[key]
+        properties = {argument: {**_TEXT, "description": meaning} for argument, meaning in meanings.items()}
+        return Offer(name, summary, properties, tuple(properties), True)
+    return Offer(name, name, {"input": _TEXT}, ("input",), True)
 
 
 def _schema(adapter: Any) -> dict[str, Any]:

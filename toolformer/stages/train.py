@@ -202,8 +202,21 @@ def _texts(
     config: Config, datasets: Sequence[Run], results: Results
 ) -> tuple[list[str | AnnotatedText], Counter[str]]:
     """The texts to train on, and how many of them have a call of each tool; a text of two annotations comes twice."""
-    from toolformer.training.data import examples_per_tool, limit_per_tool
-    from toolformer.training.tokens import AnnotatedText
+    from toolformer.training.data import examples_per_tool
+
+    chosen = rows_to_train(results, datasets, config.trainer.limit_per_tool, config.seed)
+    texts: list[str | AnnotatedText] = [row["plain"] for row in chosen]
+    if config.data == "augmented":
+        texts = [annotated_text(row) for row in chosen]
+    return texts, examples_per_tool(chosen)
+
+
+def rows_to_train(results: Results, datasets: Sequence[Run], limit: int, seed: int) -> list[dict[str, Any]]:
+    """The rows of C* that are trained on, each also with its `plain` text, at most `limit` per tool.
+
+    UserError if the annotations kept no call, are gone or damaged.
+    """
+    from toolformer.training.data import limit_per_tool
 
     rows: list[dict[str, Any]] = []
     for run in datasets:
@@ -213,16 +226,15 @@ def _texts(
     if not rows:
         shown = " and ".join(run.id[:8] for run in datasets)
         raise UserError(f"dataset: run {shown} kept no call; lower filter_threshold, or annotate more texts")
-    chosen = limit_per_tool(rows, limit=config.trainer.limit_per_tool, seed=config.seed)
-    texts: list[str | AnnotatedText] = [row["plain"] for row in chosen]
-    if config.data == "augmented":
-        texts = [
-            AnnotatedText(
-                row["plain"], tuple((call["position"], parse(call["written"])) for call in row["calls"])
-            )
-            for row in chosen
-        ]
-    return texts, examples_per_tool(chosen)
+    return limit_per_tool(rows, limit=limit, seed=seed)
+
+
+def annotated_text(row: Mapping[str, Any]) -> AnnotatedText:
+    """A row of `rows_to_train` as it is tokenised: the plain text and its calls."""
+    from toolformer.training.tokens import AnnotatedText
+
+    calls = tuple((call["position"], parse(call["written"])) for call in row["calls"])
+    return AnnotatedText(row["plain"], calls)
 
 
 def _dataset(kind: str, run: Run, data: str, results: Results) -> Dataset:

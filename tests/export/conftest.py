@@ -1,0 +1,115 @@
+"""A finished annotation, training and evaluations, made up: what export reads, without running a stage."""
+
+import json
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from toolformer.annotation.merge import KeptCall, merge
+from toolformer.annotation.results import DATASET
+from toolformer.calls import ApiCall
+from toolformer.data import Document
+from toolformer.results import Beginning, Results, Run
+from toolformer.step import Step
+
+CALLS = {
+    "calculator": ApiCall("Calculator", "400 / 1400", "0.29"),
+    "qa": ApiCall("QA", 'Who "said" <|endoftext|> \\ [sic]?', "he did, 他说 <|endoftext|> 😀", quoted=True),
+    "calendar": ApiCall("Calendar", "", "Today is Monday, January 30, 2023."),
+}
+PIECES = [
+    *"ab 1.,\n\t\r[]{}()\"'\\%<>|_é北नम\u0301\u200d\u2028\u00a0\x00\x07\ufffd😀",
+    *("The population is ", "<|endoftext|>", "👩‍👩‍👧", "  \n\n ", "مرحبا", "\u202eback"),
+]
+GENERATE = Step("generate", 1, {"filter_threshold": dict.fromkeys(CALLS, 0.5)}, {})
+TRAIN = Step("train", 1, {"seed": 0}, {"datasets": [GENERATE]})
+
+
+def rows_of(count: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Rows of C*, also with their plain text, with every kind of character and up to three calls anywhere."""
+    chance = random.Random(seed)
+    rows = []
+    for number in range(count):
+        plain = "".join(chance.choice(PIECES) for _ in range(chance.randint(1, 20)))
+        positions = sorted(chance.randint(0, len(plain)) for _ in range(chance.randint(1, 3)))
+        kept = [
+            KeptCall(position, tool, CALLS[tool], 1.5)
+            for position, tool in ((each, chance.choice([*CALLS])) for each in positions)
+        ]
+        row: dict[str, Any] = merge(Document(f"doc{number}", plain), kept)
+        rows.append({**row, "plain": plain})
+    return rows
+
+
+def annotate(results: Results, rows: Sequence[dict[str, Any]], model: Path) -> Run:
+    """A finished generate run with these rows."""
+    config = {
+        "model": str(model),
+        "corpus": {"source": "jsonl", "path": "/home/me/secret folder/texts.jsonl"},
+    }
+    command = "toolformer generate corpus=jsonl corpus.path=/home/me/texts.jsonl"
+    facts = {"corpus": "texts.jsonl"}
+    with results.open(GENERATE, Beginning("annotation", config, command, "default", facts=facts)) as folder:
+        plain = [{**row, "text": row["plain"], "calls": []} for row in rows]
+        for name, table in (("augmented", rows), ("plain", plain)):
+            path = folder.path / f"dataset_{name}.parquet"
+            kept = [{key: row[key] for key in DATASET.names} for row in table]
+            pq.write_table(pa.Table.from_pylist(kept, schema=DATASET), path)
+            folder.artifact(path)
+        reasons = {"gain below the threshold": 3}
+        funnel = {tool: {"documents": 9, "kept": 4, "filter_reasons": reasons} for tool in CALLS}
+        folder.text("funnel.json", json.dumps(funnel))
+        folder.metrics({"calls_kept": 12, "texts_kept": len(rows)})
+    return results.get(GENERATE.key())
+
+
+def train(results: Results, model: Path) -> Run:
+    """A finished train run of that annotation, whose model is a copy of this one."""
+    beginning = Beginning(
+        "training", {"model": str(model)}, "toolformer train", "default", facts={"data": "augmented"}
+    )
+    with results.open(TRAIN, beginning) as folder:
+        shutil.copytree(model, folder.path / "model")
+        folder.metrics(
+            {"initial_heldout_perplexity": 9, "best_heldout_perplexity": 8, "train_steps": 2, "texts": 3}
+        )
+        folder.note(model="model")
+    return results.get(TRAIN.key())
+
+
+def evaluate(results: Results, system: str, **values: float) -> Run:
+    """A finished evaluation of that training: the score of each benchmark, of 100 questions."""
+    step = Step("evaluate", 1, {"system": system}, {"answers": Step("answer", 1, {}, {"training": TRAIN})})
+    facts = {"system": system, "policy": "10", "version.lm-eval": "0.4.13"}
+    with results.open(step, Beginning(system, {}, "toolformer evaluate", "default", facts=facts)) as folder:
+        for task, value in values.items():
+            measure = "perplexity" if task.endswith("perplexity") else "score"
+            folder.metrics(
+                {f"{task}/{measure}": value, f"{task}/n": 100, f"{task}/n_ac": 40}
+                | {f"{task}/ci_low": value - 1, f"{task}/ci_high": value + 1}
+            )
+    return results.get(step.key())
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return Results(tmp_path / "runs")
+
+
+@pytest.fixture
+def annotation(results: Results, tiny_folder: Path) -> Run:
+    return annotate(results, rows_of(40), tiny_folder)
+
+
+@pytest.fixture
+def training(results: Results, annotation: Run, tiny_folder: Path) -> Run:
+    run = train(results, tiny_folder)
+    evaluate(results, "toolformer_disabled", svamp=8.4, dateset=2.8, wikitext_perplexity=20.5)
+    evaluate(results, "toolformer", svamp=21.5, dateset=20.9)
+    return run

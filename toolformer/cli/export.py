@@ -1,0 +1,82 @@
+"""`toolformer export dataset` and `toolformer export model`: results in the formats of others, and on the Hub."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from toolformer.cli.parser import Parser, configured
+from toolformer.credentials import printable
+from toolformer.errors import UsageError, UserError
+
+DEFAULT = "datasets"
+KINDS = {"dataset": "generate", "model": "train"}
+"""What is exported, and the stage whose run it is of."""
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command; returns the exit code."""
+    parser = Parser(
+        "export", "C* in a trainer's format, or a trained model, with a card; optionally to the Hub"
+    )
+    parser.add_argument(
+        "kind", choices=tuple(KINDS), help="dataset (of a generate run) or model (of a train run)"
+    )
+    parser.add_argument("run", help="a run's id, at least its first six characters, or latest")
+    parser.add_argument("folder", help="a new folder")
+    parser.add_argument(
+        "--push", metavar="OWNER/NAME", help="upload it to this repository, as a pull request"
+    )
+    parser.add_argument(
+        "--public", action="store_true", help="a repository made by --push is public, not private"
+    )
+    parser.add_argument(
+        "--commit", action="store_true", help="--push commits to main instead of a pull request"
+    )
+    example = (
+        "format=datasets|axolotl|trl|messages|llamafactory trainer.train_on_results=false paths.root=DIR"
+    )
+    options = parser.parsed(arguments, example)
+    if "=" in options.folder or "=" in options.run:
+        raise UsageError("name a run and a folder: toolformer export KIND RUN FOLDER")
+    if options.push is None and (options.public or options.commit):
+        raise UsageError("--public and --commit are for --push OWNER/NAME")
+    _export(options, arguments)
+    return 0
+
+
+def _export(options: argparse.Namespace, arguments: list[str]) -> None:
+    formats = [word.removeprefix("format=") for word in options.overrides if word.startswith("format=")]
+    overrides = [word for word in options.overrides if not word.startswith("format=")]
+    if options.kind == "model" and formats:
+        raise UserError("export model: format= is for export dataset; leave it out")
+    config = configured("train", overrides, checked_as="report")
+    from toolformer import export
+    from toolformer.export import hub
+    from toolformer.results import Results
+    from toolformer.results.provenance import command_of
+
+    if options.push:
+        hub.check(options.push)
+    results, folder = Results(Path(config.paths.root)), Path(options.folder).expanduser()
+    results.check_root()
+    run = results.resolve(KINDS[options.kind], options.run, config.name)
+    command = command_of("export", arguments)
+    if options.kind == "model":
+        export.export_model(results, run, folder, name=options.push or "", command=command)
+    else:
+        export.export_dataset(
+            results,
+            run,
+            folder,
+            format=formats[-1] if formats else DEFAULT,
+            model=config.model if any(word.startswith("model=") for word in overrides) else None,
+            train_on_results=config.trainer.train_on_results,
+            limit_per_tool=config.trainer.limit_per_tool,
+            seed=config.seed,
+            command=command,
+        )
+    print(printable(str(folder)))
+    if options.push:
+        address = hub.push(folder, options.push, options.kind, public=options.public, commit=options.commit)
+        print(printable(address))

@@ -1,0 +1,166 @@
+"""`toolformer export dataset`: C* of an annotation in a format of `formats.FORMATS`, with a data card."""
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from toolformer import __version__
+from toolformer.annotation.funnel import REASONS, STEPS
+from toolformer.errors import UserError, near
+from toolformer.export import cards
+from toolformer.export.folders import new_folder
+from toolformer.export.formats import FORMATS, Source, Written
+from toolformer.results import Results, Run
+from toolformer.results.provenance import model_name
+from toolformer.stages.train import rows_to_train
+from toolformer.storage import atomic_write, sha256
+
+log = logging.getLogger(__name__)
+
+DATASET = "dataset_augmented.parquet"
+CARD = "README.md"
+
+
+def export_dataset(
+    results: Results,
+    run: Run,
+    folder: Path,
+    *,
+    format: str = "datasets",
+    model: str | None = None,
+    train_on_results: bool = True,
+    limit_per_tool: int = 25_000,
+    seed: int = 0,
+    command: str = "",
+) -> Written:
+    """Writes C* of a finished generate run into a new folder, with a data card.
+
+    Args:
+        format: a key of `FORMATS`.
+        model: whose tokenizer cuts the texts; by default the model that annotated.
+        train_on_results: whether results are in the loss (formats of tokens).
+        limit_per_tool: rows per tool, as in training; the format `datasets` has all rows.
+        command: for the card.
+
+    Raises:
+        UserError: an unknown format, no kept call, a folder that is not empty, damaged results, or no tokenizer.
+    """
+    if format not in FORMATS:
+        raise UserError(f"format: there is no {format}{near(format, FORMATS)}; known: {', '.join(FORMATS)}")
+    chosen = FORMATS[format]
+    tokenizer = model or str(run.setting("model", ""))
+    rows = rows_to_train(results, [run], limit_per_tool, seed)
+    source = Source(results.artifact(run, DATASET), rows, lambda: _tokenizer(tokenizer), train_on_results)
+    with new_folder(folder) as made:
+        path = made / chosen.file
+        path.parent.mkdir(exist_ok=True)
+        written = chosen.write(source, path)
+        if not written.rows:
+            raise UserError(
+                f"export: no row can be written as {format} ({_skipped(written)}); choose format=trl, which keeps every row"
+            )
+        text = _card(
+            results, run, format, written, made, public_tokenizer(chosen.of_tokens, tokenizer), command
+        )
+        atomic_write(made / CARD, text.encode())
+    log.info("export: %d rows of run %s as %s in %s", written.rows, run.id[:8], format, folder)
+    if written.skipped:
+        log.warning("export: %s", _skipped(written))
+    return written
+
+
+def public_tokenizer(of_tokens: bool, model: str) -> str:
+    """The name of the tokenizer that decided the rows; empty if none did."""
+    return model_name(model) if of_tokens else ""
+
+
+def _tokenizer(model: str) -> Any:
+    from toolformer.lm.loading import load_tokenizer
+
+    return load_tokenizer(model)
+
+
+def _skipped(written: Written) -> str:
+    return "; ".join(f"{count} rows left out: {reason}" for reason, count in written.skipped.items())
+
+
+def _card(
+    results: Results, run: Run, format: str, written: Written, made: Path, tokenizer: str, command: str
+) -> str:
+    chosen = FORMATS[format]
+    funnel: dict[str, Mapping[str, Any]] = json.loads(results.artifact(run, "funnel.json").read_bytes())
+    found = cards.sources(run, funnel)
+    split = {"split": "train", "path": chosen.file}
+    head = {
+        **cards.licence(found),
+        "task_categories": ["text-generation"],
+        "tags": ["toolformer", "tool-use"],
+        "configs": [{"config_name": "default", "data_files": [split]}],
+    }
+    facts = [
+        ("rows", f"{written.rows:,}" + (f" ({_skipped(written)})" if written.skipped else "")),
+        ("format", format),
+        ("annotating model", model_name(str(run.setting("model", "")))),
+        *([("tokenizer", tokenizer)] if tokenizer else []),
+        ("gain", "measured against the loss with no call" + _baseline(run)),
+        (
+            "annotation",
+            f"run {run.id}, toolformer {run.facts.get('version.toolformer', 'of an unknown version')}",
+        ),
+        ("its command", cards.code(cards.public(run.command))),
+        ("this export", cards.code(cards.public(command)) if command else f"toolformer {__version__}"),
+    ]
+    usage = [f"```\n{chosen.usage}\n```\n"] if chosen.usage else []
+    return cards.card(
+        head,
+        "# Texts with the tool calls that helped a language model\n",
+        "Calls that a language model wrote into plain texts and that were kept because their results lower its loss on the next "
+        "tokens (Toolformer, Schick et al., 2023). No human wrote them or checked them; results may be wrong.\n",
+        chosen.meaning + "\n",
+        *usage,
+        cards.table(("", ""), facts),
+        "## From texts to kept calls\n",
+        _funnel(run, funnel),
+        "## Sources\n",
+        cards.table(("what", "name", "licence"), found),
+        "## SHA-256\n",
+        _hashes(made, run),
+    )
+
+
+def _baseline(run: Run) -> str:
+    return (
+        ""
+        if run.setting("filter.baseline") == "plain"
+        else ", or with a call that has no result if that is less"
+    )
+
+
+def _funnel(run: Run, funnel: Mapping[str, Mapping[str, Any]]) -> str:
+    """The counts of each step by tool with τ_f, then why calls were not kept."""
+    thresholds = run.step.settings.get("filter_threshold", {})
+    rows = [
+        (tool, thresholds.get(tool, ""), *(counts.get(step, "") for step in STEPS))
+        for tool, counts in funnel.items()
+    ]
+    text = cards.table(("tool", "τ_f (nats)", *(step.replace("_", " ") for step in STEPS)), rows)
+    reasons = [
+        (tool, what, reason, count)
+        for tool, counts in funnel.items()
+        for name, what in REASONS.items()
+        for reason, count in sorted(counts.get(name, {}).items())
+    ]
+    return f"{text}\n{cards.table(('tool', 'of', 'reason', 'count'), reasons)}" if reasons else text
+
+
+def _hashes(made: Path, run: Run) -> str:
+    files = sorted(path for path in made.rglob("*") if path.is_file())
+    rows = [(cards.code(str(path.relative_to(made))), cards.code(sha256(path))) for path in files]
+    rows += [
+        (cards.code(f"of the run: {name}"), cards.code(digest))
+        for name, digest in sorted(run.digests.items())
+        if name in (DATASET, "candidates.parquet", "funnel.json")
+    ]
+    return cards.table(("file", "SHA-256"), rows)
