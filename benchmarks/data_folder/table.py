@@ -34,7 +34,7 @@ def _metadata(task: str) -> dict[str, Any]:
 def _benchmark(task: str, licence: str, make: Converter, *fields: str, **others: Any) -> DataFile:
     """The file of a benchmark, from the pin of its task."""
     metadata = _metadata(task)
-    options = {"source": Hub(metadata["hub"]), "paths": DATA_FILES[task][0]} | others
+    options: dict[str, Any] = {"source": Hub(metadata["hub"]), "paths": DATA_FILES[task][0]} | others
     return DataFile(
         name=task, licence=licence, convert=make, fields=fields, rows=metadata["published_rows"],
         measured=MEASURED.get(task, ""), **options,
