@@ -153,13 +153,30 @@ class Writer:
         return Completion(text, plain, tuple(row.calls), *counted)
 
 
-def execute(tools: Mapping[str, Tool], calls: Sequence[tuple[ApiCall, Document]]) -> list[Result]:
-    """Runs calls with their documents together, tool by tool; tools by their names in calls."""
-    results = [Result(reason=NOT_ALLOWED)] * len(calls)
+@dataclass(frozen=True)
+class PendingCall:
+    """A call that waits for its result."""
+
+    call: ApiCall
+    document: Document
+    """The text in which it was written."""
+    earlier: Sequence[ApiCall] = ()
+    """The calls before it in this text."""
+
+    def input_of(self, tool: Tool) -> str:
+        """What the tool gets, which may depend on its earlier calls."""
+        earlier = [call.input for call in self.earlier if call.tool == self.call.tool]
+        return tool.in_context(self.call.input, earlier)
+
+
+def execute(tools: Mapping[str, Tool], pending: Sequence[PendingCall]) -> list[Result]:
+    """Runs calls together, tool by tool; tools by their names in calls."""
+    results = [Result(reason=NOT_ALLOWED)] * len(pending)
     for name, tool in tools.items():
-        calling = [n for n, (call, _) in enumerate(calls) if call.tool == name]
+        calling = [n for n, each in enumerate(pending) if each.call.tool == name]
         if calling:
-            inputs, documents = [calls[n][0].input for n in calling], [calls[n][1] for n in calling]
+            inputs = [pending[n].input_of(tool) for n in calling]
+            documents = [pending[n].document for n in calling]
             for n, result in zip(calling, run_safely(tool, inputs, documents), strict=True):
                 results[n] = result
     return results

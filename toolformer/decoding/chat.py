@@ -13,7 +13,7 @@ from typing import Any
 
 from toolformer.calls import ApiCall, CallSyntaxError, linearise
 from toolformer.data import Document
-from toolformer.decoding.call_state import cut_result, execute
+from toolformer.decoding.call_state import PendingCall, cut_result, execute
 from toolformer.decoding.completion import Completion, Task
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.offers import Offer, Request, written
@@ -116,7 +116,7 @@ class Talk:
 def converse(
     talks: Sequence[Talk],
     ask: Callable[[Sequence[Talk]], Sequence[Request | None]],
-    run: Callable[[Sequence[tuple[ApiCall, Document]]], Sequence[Result]],
+    run: Callable[[Sequence[PendingCall]], Sequence[Result]],
     cut: Callable[[str], str],
     exchange: Callable[[Talk, Request, str], None],
 ) -> None:
@@ -130,7 +130,7 @@ def converse(
     """
     while talks:
         calling = [(talk, request) for talk, request in zip(talks, ask(talks), strict=True) if request]
-        results = run([(request.call, talk.document) for talk, request in calling])
+        results = run([PendingCall(request.call, talk.document, talk.calls) for talk, request in calling])
         for (talk, request), result in zip(calling, results, strict=True):
             if result.text is None:
                 talk.failed, talk.fault = result.reason, result.fault
