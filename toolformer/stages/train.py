@@ -278,14 +278,15 @@ def _dataset(kind: str, run: Run, data: str, results: Results) -> Dataset:
 
 def _logged(how: str, run: Run) -> Run:
     """Logs the result of a training, and returns its run."""
-    log.info("train: %s, run %s: %s", how, run.id[:8], summary(run.metrics))
+    what = "texts" if run.facts.get("objective", "lm") == "lm" else "preferences"
+    log.info("train: %s, run %s: %s", how, run.id[:8], summary(run.metrics, what))
     return run
 
 
-def summary(metrics: Mapping[str, float]) -> str:
-    """The result of a training in words, from its run's metrics."""
+def summary(metrics: Mapping[str, float], what: str = "texts") -> str:
+    """The result of a training in words, from its run's metrics; `what` it was trained on."""
     before, after = metrics["initial_heldout_perplexity"], metrics["best_heldout_perplexity"]
-    done = f"{metrics['train_steps']:.0f} steps on {metrics['texts']:.0f} texts"
+    done = f"{metrics['train_steps']:.0f} steps on {metrics['texts']:.0f} {what}"
     return f"{done}, held-out perplexity {before:.2f} -> {after:.2f}"
 
 
