@@ -4,6 +4,7 @@ Slow on purpose. Every fast path of the product is held to it.
 """
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -326,6 +327,7 @@ def decode(
     counted = of_calls = 0
     calls: list[ApiCall] = []
     failed: str | None = None
+    begun = inner = 0
     while counted + len(written) < new_tokens:
         row = following(counted + len(written), ids + written)
         likeliest = int(row.argmax())
@@ -384,6 +386,9 @@ def decode(
                 if end is not None:
                     failed = "call without arrow"
                     break
+            text = language_model.decode(body)
+            begun += _has_result(text)
+            inner += any(f"[{tool.name}(" in text.replace(" ", "") for tool in tools.values())
             continue
         if likeliest == language_model.start_id:
             others = row.clone()
@@ -399,7 +404,26 @@ def decode(
     scored = scored[: min(stops)] if stops else scored
     text = before + scored[len(plain) :]
     tokens = counted + len(written) + of_calls
-    return Completion(text, scored, tuple(calls), failed, tokens), ids + written
+    completion = Completion(
+        text, scored, tuple(calls), failed, tokens, results_begun=begun, calls_in_calls=inner
+    )
+    return completion, ids + written
+
+
+def _has_result(text: str) -> bool:
+    """Whether a call's text has something between the first arrow outside of its input's quotes and the next bracket."""
+    inside = False
+    for index, character in enumerate(text):
+        opens = re.fullmatch(r"[ \t]*[A-Za-z_][A-Za-z0-9_.\-]*[ \t]*\([ \t]*", text[:index])
+        if (
+            character == '"'
+            and (inside or opens)
+            and (len(text[:index]) - len(text[:index].rstrip("\\"))) % 2 == 0
+        ):
+            inside = not inside
+        if text.startswith("->", index) and not inside:
+            return text[index + 2 :].split("]")[0].strip() != ""
+    return False
 
 
 @functools.cache

@@ -62,7 +62,7 @@ def squad(**metadata: Any) -> Splits:
 def google_re(**metadata: Any) -> Splits:
     """LAMA Google-RE: 5,528 facts of three relations, as their templates."""
     from_file, rows = published("lama_google_re", metadata)
-    rows = rows if from_file else _facts(rows, "pred")
+    rows = rows if from_file else facts(rows, "pred")
 
     def make(row: Row, place: str) -> Row | str:
         predicate = text_of(row, "pred", place)
@@ -82,7 +82,7 @@ def trex(**metadata: Any) -> Splits:
     needed = ("predicate_id", "uuid", "sub_label", "obj_label", "template")
     from_file, rows = published("lama_trex", metadata, needed)
     name = "relation" if from_file else "predicate_id"
-    rows = rows if from_file else _facts(rows, name)
+    rows = rows if from_file else facts(rows, name)
 
     def make(row: Row, place: str) -> Row | str:
         relation = text_of(row, name, place)
@@ -166,8 +166,11 @@ def _statement(row: Row, place: str, statement: str, identity: Any, family: str)
     return {"id": identity, "family": family, "text": text, "answers": [answer]} if text else NOT_LAST
 
 
-def _facts(rows: Iterable[Placed], relation: str) -> Iterator[Placed]:
-    """The first row of every fact, identified by relation and uuid, or else by its subject and object."""
+def facts(rows: Iterable[Placed], relation: str) -> Iterator[Placed]:
+    """The first row of every fact, identified by relation and uuid, or else by its subject and object.
+
+    `relation` names the field with the relation.
+    """
     seen: set[tuple[str, str, str]] = set()
     for place, row in rows:
         family = text_of(row, relation, place)

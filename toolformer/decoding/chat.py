@@ -108,7 +108,9 @@ class Talk:
         plain = cut_at(self.answer or "", stop)
         text = "".join(map(linearise, self.calls)) + (" " if self.calls else "") + plain
         calls = tuple(self.calls)
-        return Completion(text, plain, calls, self.failed, self.tokens, self.fault, self.prompt_cut)
+        counted = (self.failed, self.tokens, self.fault, self.prompt_cut)
+        # A message is one call, which ends it: there is no place for a result or for another call.
+        return Completion(text, plain, calls, *counted, results_begun=None, calls_in_calls=None)
 
 
 def converse(
