@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import pytest
 
@@ -12,6 +13,7 @@ from toolformer.data import Document
 from toolformer.decoding.completion import Task
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.policy import configured
+from toolformer.decoding.settings import Decoding, cache_key_fields, policy_label
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result, Tool
 from toolformer.tools.retrieval.passages import Passage
@@ -67,6 +69,13 @@ def test_several_calls_are_decoded_alike_in_batches(model: LanguageModel, count:
         several += len(expected.calls) > 1
         pages += any(call.input == "next" and "(3)" in (call.result or "") for call in expected.calls)
     assert several > count / 10 and pages > 0
+
+
+def test_evaluations_with_another_number_of_calls_have_another_policy() -> None:
+    labels = [
+        policy_label(cache_key_fields(asdict(Decoding(k=1, max_calls=calls)), ["search"])) for calls in (1, 3)
+    ]
+    assert labels == ["1", "1, 3 calls"]
 
 
 def test_a_search_is_browsed() -> None:
