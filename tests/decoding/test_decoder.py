@@ -357,7 +357,6 @@ def test_what_a_trace_does_not_reach_is_refused(model: LanguageModel) -> None:
     [
         ("[QA(ab -> AB 1]", (1, 0)),
         ("[QA(ab [QA(ab -> AB 1]", (1, 1)),
-        ("[QA(ab) -> AB 1]", (0, 0)),
     ],
 )
 def test_results_that_the_model_begins_and_calls_in_calls_are_counted_in_batches(
