@@ -171,6 +171,15 @@ def test_a_model_without_safetensors_is_refused(results: Results, training: Run,
     assert not (tmp_path / "out").exists()
 
 
+def test_damaged_weights_are_refused(results: Results, training: Run, tmp_path: Path) -> None:
+    with (training.folder / "model" / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"x")
+    with pytest.raises(UserError, match="is damaged"):
+        export_model(results, training, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_push_is_a_private_pull_request_of_all_files(
     hub: Hub,
     results: Results,

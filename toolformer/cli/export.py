@@ -51,6 +51,10 @@ def _export(options: argparse.Namespace, arguments: list[str]) -> None:
     if options.kind == "model" and formats:
         raise UserError("export model: format= is for export dataset; leave it out")
     config = configured("train", overrides, checked_as="report")
+    if options.kind == "dataset" and config.data != "augmented":
+        raise UserError(
+            f"export dataset: data={config.data} is not exported, only the texts with calls; leave data= out"
+        )
     from toolformer import export
     from toolformer.export import hub
     from toolformer.results import Results

@@ -14,7 +14,7 @@ APACHE, GEMMA, SHARE_ALIKE = "Apache-2.0", "Gemma Terms of Use", "CC BY-SA (Wiki
 UNKNOWN = "not known here: as its authors state"
 _MODELS = {"smollm2": APACHE, "gemma3": GEMMA}
 _CORPORA = {"demo": APACHE, "wikipedia": SHARE_ALIKE}
-_PATH = re.compile(r"(?<![\w./])(?:~|\.{0,2})/[^\s'\",\]}]*/(?=[^\s/])")
+_PATH = re.compile(r"(?<![\w./:])(?:~|\.{0,2})/[^\s'\",\]}]*/(?=[^\s/])")
 """All but the last part of a path."""
 
 Source = tuple[str, str, str]

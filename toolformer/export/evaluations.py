@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
-from toolformer.benchmarks import TASKS, TASKS_DIR
+from toolformer.benchmarks import PAPER, TASKS, TASKS_DIR
 from toolformer.decoding.settings import CALLING, SYSTEMS
 from toolformer.reporting.formatting import title_of
 from toolformer.reporting.frame import scores
@@ -88,9 +88,9 @@ _TaskFile.add_constructor("!function", lambda loader, node: loader.construct_sca
 
 
 def _entry(result: Measured, calls: bool) -> EvalResultEntry | None:
-    """The Hub's entry of a result, or None without a data set there; perplexities depend on the tokenizer and have none."""
+    """The Hub's entry of a result, or None without a data set there, in another wording, or of a perplexity."""
     pin = hub_pin(result.task)
-    if not pin or result.is_perplexity:
+    if not pin or result.is_perplexity or result.run.facts.get("wording", PAPER) != PAPER:
         return None
     revision = str(pin.get("revision", ""))
     ended = result.run.ended
@@ -122,7 +122,7 @@ def every_eval_ever(run: Run, model: str) -> dict[str, Any]:
         "source_metadata": {
             "source_name": "Toolformer, the harness",
             "source_type": "evaluation_run",
-            "source_organization_name": "unknown",
+            "source_organization_name": model.rpartition("/")[0] or "unknown",
             "evaluator_relationship": "first_party",
         },
         "eval_library": {

@@ -3,6 +3,7 @@
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ from toolformer.results import Results, Run
 from toolformer.results.provenance import model_name
 from toolformer.stages.stored_policy import STORED, StoredPolicy
 from toolformer.stages.train import model_folder, summary
-from toolformer.storage import atomic_write
+from toolformer.storage import atomic_write, sha256
+from toolformer.training.checkpoints import RECORD, read_json
 
 log = logging.getLogger(__name__)
 
 PATTERNS = ("*.safetensors", "*.json", "*.jinja", "*.model", "vocab.txt", "merges.txt")
 """The files of a model that are exported: weights as safetensors, configuration, tokenizer, policy. No pickles, no code."""
+MOST_ROUNDS = 20
+"""Trainings that a lineage is followed over."""
 _RECIPE = (
     *("learning_rate", "max_steps", "epochs", "batch_size", "sequence_length", "train_on_results"),
     *("limit_per_tool", "lora_rank"),
@@ -42,7 +46,7 @@ def export_model(results: Results, run: Run, folder: Path, *, name: str = "", co
         UserError: the model is gone or has no safetensors, or the folder is not empty.
     """
     model = model_folder(run)
-    files = sorted({path for pattern in PATTERNS for path in model.glob(pattern) if path.is_file()})
+    files = sorted({path for pattern in PATTERNS for path in model.glob(pattern) if _is_plain(path)})
     if not any(path.suffix == ".safetensors" for path in files):
         raise UserError(f"export: {model} has no safetensors; train it again: {run.command}")
     name = name or f"toolformer-{run.id[:8]}"
@@ -54,6 +58,7 @@ def export_model(results: Results, run: Run, folder: Path, *, name: str = "", co
     with new_folder(folder) as made:
         for path in files:
             shutil.copyfile(path, made / path.name)
+        _check(made, read_json(model / RECORD).get("sha256"), run)
         for path, text in evaluations.files(evaluated, name).items():
             (made / path).parent.mkdir(parents=True, exist_ok=True)
             atomic_write(made / path, text.encode())
@@ -62,10 +67,38 @@ def export_model(results: Results, run: Run, folder: Path, *, name: str = "", co
     return evaluated
 
 
+def _is_plain(path: Path) -> bool:
+    """Whether it is a file and not a link, which in a run from elsewhere may lead anywhere."""
+    return path.is_file() and not path.is_symlink()
+
+
+def _check(made: Path, recorded: Any, run: Run) -> None:
+    """UserError if the copied weights are not those that the training saved."""
+    digests = recorded if isinstance(recorded, Mapping) else {}
+    for path in made.glob("*.safetensors"):
+        if digests.get(path.name) != sha256(path):
+            raise UserError(
+                f"export: {path.name} of train run {run.id[:8]} is damaged; train it again: {run.command}"
+            )
+
+
+def _trainings(results: Results, run: Run) -> list[Run]:
+    """The run, after those whose models it was trained from in turn (rounds of self-training)."""
+    chain = [run]
+    while len(chain) <= MOST_ROUNDS:
+        base = Path(str(chain[0].setting("model", "")))
+        try:
+            chain.insert(0, results.get(base.parent.name))
+        except UserError:  # not a run's folder
+            break
+    return chain
+
+
 def _card(results: Results, run: Run, evaluated: Sequence[Run], model: Path, name: str, command: str) -> str:
-    annotations = [results.get(run_id) for run_id in run.made_from if _is_there(results, run_id)]
+    trainings = _trainings(results, run)
+    annotations = [annotation for each in trainings for annotation in _annotations(results, each)]
     calls = run.facts.get("data") == "augmented"
-    base = str(run.setting("model", ""))
+    base = str(trainings[0].setting("model", ""))
     found = list(
         dict.fromkeys(
             source
@@ -86,7 +119,7 @@ def _card(results: Results, run: Run, evaluated: Sequence[Run], model: Path, nam
         f"# {cards.markdown(name)}\n",
         _purpose(calls) + "\n",
         "## Lineage\n",
-        cards.table(("step", "what", "command"), _lineage(run, annotations, base)),
+        cards.table(("step", "what", "command"), _lineage(results, trainings, base)),
         "## Results\n",
         _results(evaluated) if evaluated else "Not evaluated.\n",
         "## Decoding\n",
@@ -100,11 +133,13 @@ def _card(results: Results, run: Run, evaluated: Sequence[Run], model: Path, nam
     )
 
 
-def _is_there(results: Results, run_id: str) -> bool:
-    try:
-        return results.get(run_id).stage == "generate"
-    except UserError:  # its folder was removed
-        return False
+def _annotations(results: Results, run: Run) -> list[Run]:
+    """The annotations that a training read, as far as their folders are there."""
+    found = []
+    for run_id in run.made_from:
+        with suppress(UserError):
+            found.append(results.get(run_id))
+    return [each for each in found if each.stage == "generate"]
 
 
 def _thresholds(run: Run) -> Mapping[str, Any]:
@@ -127,24 +162,19 @@ def _purpose(calls: bool) -> str:
     )
 
 
-def _lineage(run: Run, annotations: Sequence[Run], base: str) -> list[tuple[object, ...]]:
+def _lineage(results: Results, trainings: Sequence[Run], base: str) -> list[tuple[object, ...]]:
+    """From the base model and the corpus to the model: a row per run."""
     rows: list[tuple[object, ...]] = [("base model", model_name(base), "")]
-    for annotation in annotations:
-        kept = f"{annotation.metrics.get('calls_kept', 0):,.0f} calls kept in {annotation.metrics.get('texts_kept', 0):,.0f} texts"
-        tools = ", ".join(f"{tool} (τ_f {value:g})" for tool, value in _thresholds(annotation).items())
-        corpus = cards.public(str(annotation.facts.get("corpus", "")))
-        what = f"run {annotation.id}: {corpus}; {kept}; {tools}"
-        rows.append(("annotation", what, cards.code(cards.public(annotation.command))))
-    if not annotations:
-        rows.append(("annotation", ", ".join(run.made_from), ""))
-    kind = "C* (texts with calls)" if run.facts.get("data") == "augmented" else "C (texts without calls)"
-    rows.append(
-        (
-            "training",
-            f"run {run.id} on {kind}, seed {run.setting('seed')}",
-            cards.code(cards.public(run.command)),
-        )
-    )
+    for run in trainings:
+        for annotation in _annotations(results, run):
+            calls, texts = (annotation.metrics.get(name, 0) for name in ("calls_kept", "texts_kept"))
+            tools = ", ".join(f"{tool} (τ_f {value:g})" for tool, value in _thresholds(annotation).items())
+            corpus = cards.public(str(annotation.facts.get("corpus", "")))
+            what = f"run {annotation.id}: {corpus}; {calls:,.0f} calls kept in {texts:,.0f} texts; {tools}"
+            rows.append(("annotation", what, cards.code(cards.public(annotation.command))))
+        kind = "C* (texts with calls)" if run.facts.get("data") == "augmented" else "C (texts without calls)"
+        what = f"run {run.id} on {kind}, seed {run.setting('seed')}"
+        rows.append(("training", what, cards.code(cards.public(run.command))))
     return rows
 
 
