@@ -18,7 +18,7 @@ GPUS=${GPUS:-4}                      # of a node, as in --gpus-per-node
 : "${CORPUS:?name a JSON Lines file that all nodes see}"
 : "${SHARED:?name a folder that all nodes see, on a file system with locks (docs/scaling.md)}"
 export TOOLFORMER_RUNS=$SHARED/runs TOOLFORMER_CACHE=$SHARED/cache
-export HF_HUB_OFFLINE=1              # run `toolformer assets` before, where there is a network
+export HF_HUB_OFFLINE=1              # before, where there is a network: TOOLFORMER_CACHE=$SHARED/cache toolformer assets
 
 # A process per node with a worker per GPU. Whoever is free claims the next shard, so nodes may be slow, late or lost.
 srun toolformer generate name=slurm model="$MODEL" corpus=jsonl corpus.path="$CORPUS" corpus.latest_date=2023-02-09 \

@@ -1,5 +1,6 @@
 """The texts and the index of `experiment=evidence`, from the data folder.
 
+    toolformer data get evidence DIR
     python scripts/evidence.py DIR DIR/evidence [PASSAGES]
 
 PASSAGES (5400, of 35,043) is how many passages of Wikipedia are searched for pairs: ten minutes or so for 5,400.
@@ -13,11 +14,10 @@ texts       1.jsonl, what is annotated in a first round, one of each kind in tur
             2.jsonl, for a second round, the others in turn: 7,361 sums and 1,648 pairs
             glosses.jsonl, for translation: sentences of Wikipedia with words of another language and their English in brackets
 
-FILES says what DIR must hold. `scripts/overlap.py` compares a corpus with the benchmarks.
+docs/data.md says what DIR must hold. `scripts/overlap.py` compares a corpus with the benchmarks.
 """
 
 import datetime
-import gzip
 import itertools
 import json
 import random
@@ -27,23 +27,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from toolformer.benchmarks.data_folder.table import EVIDENCE_TEXTS, FILES
 from toolformer.data import Document, demo_corpus
+from toolformer.errors import UserError
 from toolformer.lm.language_id import LanguageIdentifier
+from toolformer.storage import atomic_write
 from toolformer.tools.retrieval import bm25, index
 from toolformer.tools.retrieval.passages import Passage, articles, passages_of
 
 Row = dict[str, Any]
 
-FILES = {
-    "corpus_math/gsm8k_train": "id, text: a problem and its solution in prose",
-    "corpus_web/documents": "id, text, date as YYYY-MM-DD or null, language: en is read",
-    "squad/train_v1.1": "title, context",
-    "corpus_wikipedia/passages_2wiki": "title, text",
-    "lama/trex_evidences": "evidences: each sub_surface, obj_surface, masked_sentence with [MASK]",
-    "nq_open/oracle_passages": "passages: each title, text",
-    "corpus_pile/wikipedia_en": "text: a title, a line break, the article",
-}
-"""What the data folder must hold, each as NAME.jsonl.gz, and the fields of a row."""
 EXCERPT = 700
 """Characters of an excerpt of a web page, at most."""
 SHOWN = 60
@@ -57,15 +50,15 @@ _GLOSS = re.compile(
 _NAME = re.compile(rf"(?<!\w){_CAPITALISED}(?:[ -]{_CAPITALISED})*")
 
 
-def read(path: Path) -> Iterator[Row]:
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
+def read(data: Path, name: str) -> Iterator[Row]:
+    path = FILES[name].find(data)
+    return (row for _, row in FILES[name].read(path)) if path else iter(())
 
 
 def write(folder: Path, name: str, rows: Iterable[Row]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-    (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+    atomic_write(folder / f"{name}.jsonl", "".join(lines).encode())
     print(f"{folder / name}.jsonl: {len(lines)} texts")
 
 
@@ -75,7 +68,7 @@ def in_turn(*kinds: Iterable[Row]) -> Iterator[Row]:
 
 def maths(data: Path) -> Iterator[Row]:
     yield from ({"id": document.doc_id, "text": document.text} for document in demo_corpus("sums"))
-    yield from read(data / "corpus_math" / "gsm8k_train.jsonl.gz")
+    yield from read(data, "gsm8k_train")
 
 
 def dates(data: Path) -> Iterator[Row]:
@@ -91,7 +84,7 @@ def dates(data: Path) -> Iterator[Row]:
 
 
 def _pages(data: Path) -> Iterator[Row]:
-    rows = read(data / "corpus_web" / "documents.jsonl.gz")
+    rows = read(data, "web_documents")
     return (row for row in rows if row["language"] == "en")
 
 
@@ -140,19 +133,19 @@ def titled(name: str, texts: Iterable[tuple[str, str]]) -> Iterator[Row]:
 
 def wikipedia(data: Path) -> Iterator[tuple[str, Iterator[tuple[str, str]]]]:
     """Every source of Wikipedia text by name: pairs of title and text."""
-    squad = read(data / "squad" / "train_v1.1.jsonl.gz")
+    squad = read(data, "squad_train")
     yield "squad_train", ((row["title"].replace("_", " "), row["context"]) for row in squad)
-    leads = read(data / "corpus_wikipedia" / "passages_2wiki.jsonl.gz")
+    leads = read(data, "2wiki_passages")
     yield "2wiki", ((row["title"], row["text"]) for row in leads)
-    facts = read(data / "lama" / "trex_evidences.jsonl.gz")
+    facts = read(data, "trex_evidences")
     yield "trex", (
         (sentence["sub_surface"], sentence["masked_sentence"].replace("[MASK]", sentence["obj_surface"]))
         for fact in facts
         for sentence in fact["evidences"]
     )  # fmt: skip
-    questions = read(data / "nq_open" / "oracle_passages.jsonl.gz")
+    questions = read(data, "nq_passages")
     yield "nq", ((each["title"], each["text"]) for question in questions for each in question["passages"])
-    pages = (row["text"].partition("\n") for row in read(data / "corpus_pile" / "wikipedia_en.jsonl.gz"))
+    pages = (row["text"].partition("\n") for row in read(data, "wikipedia_articles"))
     yield "pile_wiki", ((title, text) for title, _, text in pages)
     yield "summaries", ((article.title, article.text) for article in articles())
 
@@ -202,9 +195,10 @@ def _shown(passages: Sequence[Passage]) -> str:
 
 
 def main(data: Path, folder: Path, passages: int) -> None:
-    files = [(f"{name}.jsonl.gz", fields) for name, fields in FILES.items()]
-    if missing := [f"{name} ({fields})" for name, fields in files if not (data / name).is_file()]:
-        raise FileNotFoundError(f"{data} lacks {len(missing)} of {len(files)} files: {'; '.join(missing)}")
+    files = [FILES[name] for name in EVIDENCE_TEXTS]
+    if missing := [f"{file.path} ({', '.join(file.fields)})" for file in files if not file.find(data)]:
+        lacking = f"{data} lacks {len(missing)} of {len(files)} files: {'; '.join(missing)}"
+        raise FileNotFoundError(f"{lacking}. `toolformer data get evidence {data}` fetches them")
     for name, texts in wikipedia(data):
         write(folder / "index", name, titled(name, texts))
     search = indexed(folder / "index", folder / "index.bm25")
@@ -222,6 +216,6 @@ if __name__ == "__main__":
         sys.exit(2)
     try:
         main(Path(sys.argv[1]), Path(sys.argv[2]), int(passages))
-    except OSError as error:
+    except (OSError, UserError) as error:
         print(f"evidence: {error}", file=sys.stderr)
         sys.exit(2)

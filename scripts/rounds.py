@@ -1,13 +1,15 @@
 """`experiment=evidence` in two rounds: a model that the first has taught annotates further texts, and three seeds learn from both.
 
-    python scripts/evidence.py DIR DIR/evidence
+    toolformer data get evidence DIR
     python scripts/rounds.py paths.data_dir=DIR [KEY=VALUE ...]
 
-Does what is missing, as `toolformer run` does, with which it ends: all four systems, three seeds, or those of
-seed=A,B, and their report.
+Does what is missing, as `toolformer run` does, with which it ends: the texts and the index (`scripts/evidence.py`), then all
+four systems, three seeds, or those of seed=A,B, and their report.
 """
 
+import subprocess
 import sys
+from pathlib import Path
 
 from toolformer.cli import main as toolformer
 from toolformer.errors import UserError
@@ -29,11 +31,23 @@ def done(stage: str, *words: str) -> Run:
     return run
 
 
+def prepare(*words: str) -> None:
+    """Makes the texts and the index of the experiment in the data folder, unless they are there."""
+    data = compose("generate", ["experiment=evidence", *words]).paths.data_dir
+    folder = Path(data).expanduser() if data else None
+    if folder is None or (folder / "evidence" / "texts" / "2.jsonl").exists():
+        return
+    script = Path(__file__).with_name("evidence.py")
+    if subprocess.run([sys.executable, str(script), str(folder), str(folder / "evidence")]).returncode:
+        raise UserError(f"the texts of the experiment are not made in {folder}; the reason is above")
+
+
 def main(*words: str) -> int:
     seeds = next((word for word in words if word.startswith("seed=")), "seed=0,1,2")
+    every, words = words, tuple(word for word in words if word != seeds or "," not in word)
+    prepare(*words)
     # What its last step would refuse, before hours are spent.
-    experiments.check_data(experiments.plan(["experiment=evidence", *words]))
-    words = tuple(word for word in words if word != seeds or "," not in word)
+    experiments.check_data(experiments.plan(["experiment=evidence", *every]))
     first = done("generate", "tools=[calculator,search]", *words).id
     dates = done("generate", "tools=[calendar]", *words).id
     teacher = done("train", f"dataset={first}+{dates}", "data=augmented", *words, "name=first_round")

@@ -55,7 +55,7 @@ class Toolformer:
                     f"system={config.system} is not trained, so there is no {model} run of it; name a model, such as --model smollm2"
                 )
             results, command = instantiate.results(config), " ".join(overrides)
-            preferred = preferred_training(config.seed, config.model, command)
+            preferred = preferred_training(config, command)
             try:
                 run = train_run(results, model, TRAINED_ON[config.system], config.name, preferred)
                 model = str(model_folder(run))

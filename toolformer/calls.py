@@ -37,6 +37,7 @@ _QUOTED_OPENING = re.compile(rf'[ \t]*{NAME}[ \t]*\([ \t]*"')
 _QUOTED_REST = re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)
 _QUOTED_FIRST = re.compile(r'"(?:[^"\\]|\\.)*"[ \t]*,', re.DOTALL)
 _SPACES = re.compile(" *")
+_CALL_BEGUN = re.compile(rf"\[[ \t]*({NAME})[ \t]*\(")
 _TO_BRACKET = re.compile(r"[^\[\]]*")
 _BLANKS = " \t"
 # What str.splitlines calls a line end; none may stand in a result or in an unquoted input.
@@ -157,15 +158,40 @@ def call_end(text: str) -> int | None:
         >>> call_end('QA("Who wrote [sic]?")] Next')
         23
     """
-    opening = _QUOTED_OPENING.match(text)
-    start = 0
-    if opening:
-        closing = _QUOTED_REST.match(text, opening.end())
-        if not closing:
-            return None
-        start = closing.end()
-    end = text.find(END, start)
+    start = _quotes_end(text)
+    end = -1 if start is None else text.find(END, start)
     return end + len(END) if end >= 0 else None
+
+
+def begins_result(text: str) -> bool:
+    """Whether a result is begun in the call that opens `text`, which begins after `" ["`: text between its arrow and "]".
+
+    An arrow inside of quotes belongs to the input.
+
+    >>> begins_result("Calculator(2 + 3) -> 5"), begins_result("Calculator(2 + 3) ->"), begins_result('QA("a -> b')
+    (True, False, False)
+    """
+    start = _quotes_end(text)
+    arrow = -1 if start is None else text.find(ARROW, start)
+    return arrow >= 0 and bool(text[arrow + len(ARROW) :].partition(END)[0].strip())
+
+
+def begins_call(text: str, names: Collection[str]) -> bool:
+    """Whether a call of a tool with one of these names is begun in a text.
+
+    >>> begins_call("Calculator(2 + [QA(", ["QA"]), begins_call("Calculator(2 + (", ["QA", "Calculator"])
+    (True, False)
+    """
+    return any(begun[1] in names for begun in _CALL_BEGUN.finditer(text))
+
+
+def _quotes_end(text: str) -> int | None:
+    """Where the quoted input of the call that opens `text` ends, 0 if it is not quoted; None while the quotes are open."""
+    opening = _QUOTED_OPENING.match(text)
+    if not opening:
+        return 0
+    closing = _QUOTED_REST.match(text, opening.end())
+    return closing.end() if closing else None
 
 
 def _parse_at(text: str, start: int) -> tuple[ApiCall, int]:

@@ -57,11 +57,18 @@ def xquad(question_language: str = "es", **metadata: Any) -> Splits:
 
 def squad_rows(path: Path) -> Iterator[Placed]:
     """The questions of a file in SQuAD's layout: data, paragraphs, qas."""
+    for place, paragraph in squad_paragraphs(path):
+        for question in list_of(paragraph, "qas", place, dict):
+            yield f"{path}, question {question.get('id')}", {**question, "context": paragraph["context"]}
+
+
+def squad_paragraphs(path: Path) -> Iterator[Placed]:
+    """The paragraphs of a file in SQuAD's layout: its articles' `title`, `context`, `qas`."""
     for article in list_of(read_document(path), "data", str(path), dict):
-        for paragraph in list_of(article, "paragraphs", str(path), dict):
-            context = text_of(paragraph, "context", str(path))
-            for question in list_of(paragraph, "qas", str(path), dict):
-                yield f"{path}, question {question.get('id')}", {**question, "context": context}
+        for number, paragraph in enumerate(list_of(article, "paragraphs", str(path), dict)):
+            place = f"{path}, {article.get('title')}, paragraph {number}"
+            context = text_of(paragraph, "context", place)
+            yield place, {**paragraph, "title": article.get("title"), "context": context}
 
 
 def _joined(rows: Iterable[Placed], english: Iterable[Placed], question: bool) -> Iterator[Placed]:

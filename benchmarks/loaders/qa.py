@@ -24,13 +24,13 @@ def triviaqa(**metadata: Any) -> Splits:
 def _questions(name: str, metadata: Mapping[str, Any], columns: Sequence[str] = ()) -> Splits:
     def make(row: Row, place: str) -> Row | str:
         identity = row.get("id", row.get("question_id"))
-        question, answers = text_of(row, "question", place), distinct(_answers(row, place))
+        question, answers = text_of(row, "question", place), distinct(answers_of(row, place))
         return {"id": identity, "question": question, "answers": answers} if answers else "no answer"
 
     return collect(name, published(name, metadata, columns)[1], make, metadata)
 
 
-def _answers(row: Row, place: str) -> list[str]:
+def answers_of(row: Row, place: str) -> list[str]:
     """`answers`; on the hub NQ's `answer`, and TriviaQA's value and aliases, as written and as normalised by its authors."""
     answer = row.get("answer")
     if not isinstance(answer, dict):

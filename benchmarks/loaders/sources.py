@@ -3,6 +3,7 @@
 A row comes with its place (file and line, or data set, split and number), which error messages name.
 """
 
+import itertools
 import json
 import logging
 import os
@@ -50,7 +51,8 @@ def find_file(folder: Path, benchmark: str, names: Sequence[str]) -> Path:
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    advice = f"expected the file {folder / names[0]}: add it, or leave {benchmark} out of the benchmarks"
+    get = f"`toolformer data get {benchmark} {folder}` fetches it, or leave {benchmark} out of the benchmarks"
+    advice = f"expected the file {folder / names[0]}: {get}"
     raise UserError(f"{DATA_DIR}: {folder} has no {benchmark}; {advice}")
 
 
@@ -90,44 +92,68 @@ def rows_of(path: Path) -> Iterator[Placed]:
 
 def read_document(path: Path) -> Row:
     """A file that is one JSON object; raises as `rows_of` does."""
-    try:
-        with open(path, "rb") as file:
-            content = unpacked(file).read(LONGEST + 1)
-        if len(content) > LONGEST:
-            raise ValueError(f"it is longer than {LONGEST >> 20} MiB")
-        document = json.loads(content)
-    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
-        raise UserError(f"{path}: the file cannot be read ({one_line(error)}); write it again") from error
+    document = read_json(path)
     if not isinstance(document, dict):
         raise UserError(f"{path}: not a JSON object; write it again")
     return document
 
 
-def from_hub(benchmark: str, hub: Mapping[str, Any], columns: Sequence[str] = ()) -> Iterator[Placed]:
+def read_json(path: Path) -> Any:
+    """The value of a file that is JSON as a whole, of at most `LONGEST` bytes unpacked; raises as `rows_of` does."""
+    try:
+        with open(path, "rb") as file:
+            content = unpacked(file).read(LONGEST + 1)
+        if len(content) > LONGEST:
+            raise ValueError(f"it is longer than {LONGEST >> 20} MiB")
+        return json.loads(content)
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
+        raise UserError(f"{path}: the file cannot be read ({one_line(error)}); write it again") from error
+
+
+def from_hub(
+    benchmark: str,
+    hub: Mapping[str, Any],
+    columns: Sequence[str] = (),
+    advice: str = f"set {DATA_DIR} to a folder that holds the benchmark",
+) -> Iterator[Placed]:
     """Rows of a data set on the hub, `hub` being the pin in the task's YAML (metadata.hub).
 
     Its keys are `path`, `config`, `split` (one or a list), `revision`; `data_files` if `path` is a format and each split is a
-    file at a URL; `data_dir` if a folder of the repository is the configuration. Logs the name of the cached copy, which
-    contains the commit. `columns` reads only these, if all exist.
+    file at a URL; `data_dir` if a folder of the repository is the configuration; `first` if only so many rows are streamed,
+    without downloading the rest. Logs the name of the cached copy, which contains the commit. `columns` reads only these, if
+    all exist.
     """
     if not hub.get("path") or not hub.get("split"):
         raise UserError(f"{benchmark}: no {DATA_DIR}, and metadata.hub of the task names no path and split")
     options = {key: hub[key] for key in ("revision", "data_dir", "data_files") if key in hub}
+    options |= {"streaming": True} if "first" in hub else {}
     for split in [hub["split"]] if isinstance(hub["split"], str) else hub["split"]:
         log.info("%s: %s (%s) from the hub", benchmark, hub["path"], split)
         try:
             loaded = datasets.load_dataset(hub["path"], hub.get("config"), split=split, **options)
         # The hub client raises a dozen types, from its own to those of the HTTP library, for "not there".
         except Exception as error:
-            reason = f"cannot be read from the hub ({type(error).__name__}: {one_line(error, 160)})"
-            advice = f"set {DATA_DIR} to a folder that holds the benchmark"
-            raise UserError(f"{benchmark}: {hub['path']} {reason}; {advice}") from error
-        for file in loaded.cache_files[:1]:
+            raise _unread(benchmark, hub["path"], error, advice) from error
+        for file in [] if "first" in hub else loaded.cache_files[:1]:
             log.info("%s: read as %s", benchmark, file["filename"])
-        if columns and set(columns) <= set(loaded.column_names):
+        if columns and set(columns) <= set(loaded.column_names or ()):
             loaded = loaded.select_columns(list(columns))
-        for number, row in enumerate(loaded):
-            yield f"{hub['path']}, {split}, row {number}", dict(row)
+        rows = enumerate(itertools.islice(loaded, hub.get("first")))
+        while row := _next(rows, benchmark, hub["path"], advice):
+            yield f"{hub['path']}, {split}, row {row[0]}", dict(row[1])
+
+
+def _next(rows: Iterator[tuple[int, Any]], benchmark: str, path: str, advice: str) -> tuple[int, Any] | None:
+    """The next row of a data set, which may be a stream that breaks off; None at its end."""
+    try:
+        return next(rows, None)
+    except Exception as error:
+        raise _unread(benchmark, path, error, advice) from error
+
+
+def _unread(benchmark: str, path: str, error: Exception, advice: str) -> UserError:
+    reason = f"cannot be read from the hub ({type(error).__name__}: {one_line(error, 160)})"
+    return UserError(f"{benchmark}: {path} {reason}; {advice}")
 
 
 def value_of(row: Mapping[str, Any], name: str, place: str, what: str = "value") -> Any:

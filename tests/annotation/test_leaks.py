@@ -13,7 +13,8 @@ from toolformer.annotation.merge import LEAKS, NOT_DRAWN, Chance, decide, row
 from toolformer.calls import ApiCall
 from toolformer.lm.language_model import LanguageModel
 from toolformer.stages.config import compose, validate
-from toolformer.stages.generate import merging, thresholds
+from toolformer.stages.filtering import thresholds
+from toolformer.stages.generate import merging
 
 SUM = "She reads 24 pages a day. It will take her 120/24 = 5 hours, says Ada Lovelace. Paris waits."
 

@@ -350,3 +350,29 @@ def test_what_a_trace_does_not_reach_is_refused(model: LanguageModel) -> None:
     assert trace.called == trace.measures == {} and trace.under("topk", 10) == trace.without
     with pytest.raises(UserError, match="decoding.max_calls is 2"):
         Tracer(Decoder(model, tools(), max_calls=2))
+
+
+@pytest.mark.parametrize(
+    ("written", "counts"),
+    [
+        ("[QA(ab -> AB 1]", (1, 0)),
+        ("[QA(ab [QA(ab -> AB 1]", (1, 1)),
+        ("[QA(ab) -> AB 1]", (0, 0)),
+    ],
+)
+def test_results_that_the_model_begins_and_calls_in_calls_are_counted_in_batches(
+    written: str, counts: tuple[int, int]
+) -> None:
+    model = taught_model("llama", *PIECES[:3], written)
+    found, expected = both(model, CALLING, **USUAL, constrain_tool_name=False)
+    assert found == expected
+    called = [(one.results_begun or 0, one.calls_in_calls or 0) for one in found if one.calls or one.failed]
+    assert max(called) == counts
+
+
+def test_an_answer_of_before_the_counts_has_none() -> None:
+    answer = asdict(Completion("x", "x", results_begun=1, calls_in_calls=1))
+    assert Completion.from_dict(answer).results_begun == 1
+    del answer["results_begun"], answer["calls_in_calls"]
+    old = Completion.from_dict(answer)
+    assert (old.results_begun, old.calls_in_calls) == (None, None)

@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from toolformer.annotation.merge import KeptCall, merge
-from toolformer.annotation.results import DATASET
-from toolformer.calls import ApiCall
+from toolformer.annotation.results import SCHEMAS
+from toolformer.calls import ApiCall, linearise, parse
 from toolformer.data import Document
 from toolformer.results import Beginning, Results, Run
 from toolformer.step import Step
@@ -48,6 +49,25 @@ def rows_of(count: int, seed: int = 0) -> list[dict[str, Any]]:
     return rows
 
 
+def candidates_of(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The kept calls as candidates, and of each another one that harms."""
+    return [
+        {
+            **{"doc_id": row["doc_id"], "tool": call["tool"], "position": call["position"]},
+            "call": f"[Harmful({call['position']})]" if harms else _without_result(call["written"]),
+            **{"result": call["result"], "status": "scored", "kept": not harms},
+            "filter_gain": -1.0 if harms else call["gain"],
+        }
+        for row in rows
+        for call in row["calls"]
+        for harms in (False, True)
+    ]
+
+
+def _without_result(written: str) -> str:
+    return linearise(replace(parse(written), result=None)).strip()
+
+
 def annotate(results: Results, rows: Sequence[dict[str, Any]], model: Path) -> Run:
     """A finished generate run with these rows."""
     config = {
@@ -58,10 +78,12 @@ def annotate(results: Results, rows: Sequence[dict[str, Any]], model: Path) -> R
     facts = {"corpus": "texts.jsonl"}
     with results.open(GENERATE, Beginning("annotation", config, command, "default", facts=facts)) as folder:
         plain = [{**row, "text": row["plain"], "calls": []} for row in rows]
-        for name, table in (("augmented", rows), ("plain", plain)):
-            path = folder.path / f"dataset_{name}.parquet"
-            kept = [{key: row[key] for key in DATASET.names} for row in table]
-            pq.write_table(pa.Table.from_pylist(kept, schema=DATASET), path)
+        tables = {"dataset_augmented": rows, "dataset_plain": plain, "documents_without_calls": []}
+        for name, table in {**tables, "candidates": candidates_of(rows)}.items():
+            path = folder.path / f"{name}.parquet"
+            schema = SCHEMAS[path.name]
+            of_schema = [{key: row.get(key) for key in schema.names} for row in table]
+            pq.write_table(pa.Table.from_pylist(of_schema, schema=schema), path)
             folder.artifact(path)
         reasons = {"gain below the threshold": 3}
         funnel = {tool: {"documents": 9, "kept": 4, "filter_reasons": reasons} for tool in CALLS}

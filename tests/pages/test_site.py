@@ -34,6 +34,12 @@ def test_no_page_loads_anything_from_another_server(site: Path) -> None:
     assert not [found for page in site.rglob("*.html") for found in loads.findall(page.read_text())]
 
 
+def test_anchors_suit_the_script_of_the_theme(site: Path) -> None:
+    """It looks headings up as CSS selectors, which may not begin with a digit."""
+    pages = [page for page in site.rglob("*.html") if page.name != "404.html"]  # the theme's
+    assert not [page.name for page in pages if re.search(r'<h\d id="\d', page.read_text())]
+
+
 def test_the_reference_has_signatures_and_docstrings(site: Path) -> None:
     page = re.sub(r"<[^>]+>", "", (site / "api.html").read_text(encoding="utf-8"))
     assert "Loads a model folder or hub model, with the configured tools." in page

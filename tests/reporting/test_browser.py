@@ -134,7 +134,22 @@ def test_no_figure_is_cut_on_a_phone(browser: Any, report: Report) -> None:
     code = """return [...document.images].map((image) => [image.getBoundingClientRect().right, image.closest(".scroll")])"""
     drawn = browser.execute_script(code)
     assert drawn and all(right <= 390 and scrolled is None for right, scrolled in drawn)
-    assert browser.find_element("css selector", ".gain").text == "+35.0 points"
+    assert browser.find_element("css selector", ".gain").text == "+35 points"
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_the_message_is_on_the_first_screen(browser: Any, report: Report, width: int) -> None:
+    opened(browser, report.html, width=width)
+    code = """return [...document.querySelectorAll(".gain, .headline, .basis")].map((part) => {
+      const box = part.getBoundingClientRect();
+      return box.left >= 0 && box.right <= innerWidth && box.bottom <= 700 && part.scrollWidth <= part.clientWidth + 1})"""
+    assert browser.execute_script(code) == [True] * 3
+    # The differences themselves, on a phone too.
+    code = """const frame = document.querySelector("#paired .scroll").getBoundingClientRect();
+    return [...document.querySelectorAll("#paired tbody td:nth-child(3)")].map(
+      (part) => part.getBoundingClientRect().right <= frame.right)"""
+    shown = browser.execute_script(code)
+    assert shown and all(shown)
 
 
 def test_significance_fits_a_laptop(browser: Any, report: Report) -> None:

@@ -14,7 +14,6 @@ from toolformer.errors import UserError
 from toolformer.reporting import escape, figures, outcome_tables, plots, tables
 from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.pairing import (
-    PAIRS,
     Compared,
     Unpaired,
     compare_groups,
@@ -53,25 +52,6 @@ def test_every_number_of_ours_leads_to_its_run_and_command(evidence: Evidence) -
                 assert (cell.command or table.command).startswith("toolformer "), (table.key, column)
     for row in outcome_tables.paired(evidence).rows:
         assert re.fullmatch(r"toolformer compare \w{8} \w{8}", row[2].command)
-    against = {("svamp", *PAIRS[0]): evidence.paired["svamp", "toolformer_disabled", "model"]}
-    against["nq", *PAIRS[0]] = evidence.paired["svamp", *PAIRS[0]]
-    gain, chance = outcome_tables.headline(Evidence(paired=against))
-    assert gain == "+2.5 points, which may be chance"
-    assert "no difference is shown; it may be chance. The difference is +2.5 points" in chance
-    assert "p = 1.000 (corrected 1.000), n = 40." in chance
-    assert chance.endswith("Toolformer is better on 1, worse on 0, and on 1 no difference is shown.")
-    assert outcome_tables.headline(Evidence()) == ("", "")
-
-
-def test_the_first_sentence_says_where_no_call_was_made(evidence: Evidence) -> None:
-    paired = {("svamp", *PAIRS[0]): evidence.paired["svamp", "toolformer_disabled", "model"]}
-    silent = {"n_ac": 0.0, "n_failed": 0.0}, {"n_ac": 0.0}
-    others = {"n_ac": 0.0, "n_failed": 2.0}, {"n_ac": 0.2}, {}  # 0.2: a mean of several seeds
-    for metrics in (*silent, *others):
-        scores = {("toolformer", "svamp"): replace(SCORE, metrics=metrics)}
-        _, sentence = outcome_tables.headline(Evidence(scores=scores, paired=paired))
-        end = "; no call was made" * (metrics in silent)
-        assert f"it may be chance{end}. The difference is" in sentence, metrics
 
 
 def test_figures_hold_their_data(evidence: Evidence) -> None:

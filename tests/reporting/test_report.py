@@ -25,6 +25,7 @@ from toolformer.reporting import Report, build, candidate_stats, paper, reader, 
 from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.setting_tables import table9
 
+LABELS = ("rolled back", "result begun", "call in call")
 PIN = Path(__file__).parents[1] / "golden" / "report.md"
 
 
@@ -133,3 +134,22 @@ def test_table_9_splits_scores_by_calls_and_has_the_papers_columns() -> None:
     assert list(groups) == ["T-REx", "T-REx, paper", "WebQS", "WebQS, paper", "SVAMP"]
     assert [row[0].text for row in full.rows] == ["0", "1", "3", "10"]
     assert full.rows[0][5].text == "34.9" and full.rows[2][17].text == "–"
+
+
+def test_tool_use_counts_calls_that_failed() -> None:
+    failed = {"n_failed": 3.0, "n_failed/malformed call": 1.0, "n_failed/call not ended": 2.0}
+    begun = {"n_results_begun": 4.0, "n_calls_in_calls": 0.0}
+    scores = {
+        ("toolformer", "svamp"): replace(SCORE, metrics={"n": 100, "call_share": 0.5, **failed, **begun}),
+        ("toolformer", "nq"): replace(SCORE, metrics={"n": 100, "call_share": 0.5, "n_failed": 1.5}),
+    }
+    table = shown(Evidence(scores=scores))["tool_use"]
+    labels = [column.label for column in table.columns]
+    counted = [
+        [(cell.text, cell.detail) for label, cell in zip(labels, row, strict=True) if label in LABELS]
+        for row in table.rows
+    ]
+    assert counted == [
+        [("3", "call not ended 2; malformed call 1"), ("4", ""), ("0", "")],
+        [("1.5", ""), ("–", ""), ("–", "")],  # a mean over seeds; of a run that did not count the others
+    ]

@@ -128,6 +128,11 @@ def test_a_sweep_is_the_parent_and_links_lead_to_mlflows_runs(results: Results) 
     assert tags["made_from"] == source
 
 
+def test_the_description_of_a_finished_run_begins_with_its_result(results: Results) -> None:
+    note = row(results, evaluate(results, lr=0.4)).data.tags["mlflow.note.content"]
+    assert note.startswith("With its tools the model solves 12.5 % of the word problems of svamp.")
+
+
 def test_no_secret_reaches_mlflow(tmp_path: Path) -> None:
     secret = "hunter2-correct-horse"
     results = logged_to(None, tmp_path / "runs")

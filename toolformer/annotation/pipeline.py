@@ -10,16 +10,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolformer.annotation import select, variants
-from toolformer.annotation.candidates import SCORED, Candidate, Screen, ToolSettings, Window, windows
+from toolformer.annotation.candidates import SCORED, Candidate, Kept, Screen, ToolSettings, Window, windows
+from toolformer.annotation.chain import annotate_chain
 from toolformer.annotation.execute import execute
 from toolformer.annotation.merge import row
-from toolformer.annotation.propose import propose
+from toolformer.annotation.propose import choose, propose, sample
+from toolformer.annotation.results import Rules
 from toolformer.annotation.score import score
 from toolformer.data import Document
 from toolformer.lm.language_model import Encoding, LanguageModel
 from toolformer.tools.base import Tool
 from toolformer.tools.threads import Threads
 
+OnStep = Callable[[str], object]
+"""Receives the name of the current step, for progress bars."""
+Funnel = dict[str, dict[str, Any]]
+"""Counts by tool."""
 NO_POSITION = "no start probability above the threshold"
 MOST_CHARACTERS = 5_000_000
 """Maximum length of a text; one of this length takes as long as ten thousand ordinary ones."""
@@ -32,7 +38,7 @@ class Annotation:
 
     rows: list[dict[str, object]]
     """Rows of `candidates.parquet`, by document, tool, position and sample."""
-    funnel: dict[str, dict[str, Any]]
+    funnel: Funnel
     """How many documents and calls remain after each step, per tool, and why the others were dropped."""
     tokens: int
     """Tokens of the documents' texts."""
@@ -53,43 +59,21 @@ class Annotator:
     """The lowest τ_f in nats to be applied: losses that decide nothing from there on are not computed. None scores all."""
     rules: Screen = field(default_factory=Screen)
     """Tests that a call has to pass to be scored."""
+    filter: Rules | None = None
+    """Which calls a chain keeps, by default those that reach the τ_f of their tool; unused without `chain`."""
 
-    def annotate(
-        self, documents: Sequence[Document], on_step: Callable[[str], object] = lambda step: None
-    ) -> Annotation:
-        """Every candidate call of every tool for each document, executed and scored.
-
-        Args:
-            on_step: receives the name of the current step, for progress bars.
-        """
+    def annotate(self, documents: Sequence[Document], on_step: OnStep = lambda step: None) -> Annotation:
+        """Every candidate call of every tool for each document, executed and scored."""
         encodings = {
             document.doc_id: self.language_model.encode_text(document.text)
             if len(document.text) <= MOST_CHARACTERS
             else Encoding([], [])
             for document in documents
         }
-        funnel: dict[str, dict[str, Any]] = {settings.key: {} for settings in self.settings}
-        answers: dict[str, Callable[[], list[Candidate]]] = {settings.key: list for settings in self.settings}
-        # Tools on other machines are called first, and answer while the language model continues.
-        waits = {settings.key: self.tools[settings.key].elsewhere for settings in self.settings}
-        for settings in sorted(self.settings, key=lambda settings: not waits[settings.key]):
-            on_step(f"proposing {settings.name}")
-            proposed, funnel[settings.key] = self._propose(settings, documents, encodings, on_step)
-            translating = (settings.key,) if "translation" in (settings.key, settings.selector) else ()
-            ask = functools.partial(execute, proposed, self.tools, translating)
-            answers[settings.key] = Threads(1).start(ask).result if waits[settings.key] else ask
-        on_step("executing calls")
-        candidates = [candidate for answer in answers.values() for candidate in answer()]
-        executed = _scorable(candidates)
-        on_step("scoring")
-        candidates = variants.screen(candidates, self.rules)
-        candidates = variants.screen_by_short_context(
-            self.language_model, candidates, self.rules, self.score_dtype
-        )
-        candidates = score(self.language_model, candidates, self.score_dtype, self.floor)
+        annotate = self._annotate_chain if any(s.chain for s in self.settings) else self._annotate
+        candidates, funnel = annotate(documents, encodings, on_step)
         for key, counts in funnel.items():
             statuses = Counter(candidate.status for candidate in candidates if candidate.tool == key)
-            counts["executed"] = executed[key]
             counts["scored"] = statuses.pop(SCORED, 0)
             counts["drop_reasons"] = dict(statuses)
         order = {document.doc_id: n for n, document in enumerate(documents)}
@@ -97,14 +81,71 @@ class Annotator:
         tokens = sum(len(encoding.ids) for encoding in encodings.values())
         return Annotation([row(candidate) for candidate in candidates], funnel, tokens)
 
-    def _propose(
-        self,
-        settings: ToolSettings,
-        documents: Sequence[Document],
-        encodings: Mapping[str, Encoding],
-        on_step: Callable[[str], object],
-    ) -> tuple[list[Candidate], dict[str, Any]]:
-        """Candidate calls of one tool, and the funnel's counts so far."""
+    def _annotate(
+        self, documents: Sequence[Document], encodings: Mapping[str, Encoding], on_step: OnStep
+    ) -> tuple[list[Candidate], Funnel]:
+        """The candidates of all tools, and the funnel up to execution: each position in the plain text (the paper's)."""
+        funnel: Funnel = {settings.key: {} for settings in self.settings}
+        answers: dict[str, Callable[[], list[Candidate]]] = {settings.key: list for settings in self.settings}
+        # Tools on other machines are called first, and answer while the language model continues.
+        waits = {settings.key: self.tools[settings.key].elsewhere for settings in self.settings}
+        for settings in sorted(self.settings, key=lambda settings: not waits[settings.key]):
+            on_step(f"proposing {settings.name}")
+            chosen, funnel[settings.key] = self._windows(settings, documents, encodings)
+            proposals = propose(
+                self.language_model, settings, chosen, self.seed, _progress(on_step, settings, chosen)
+            )
+            proposed = [candidate for proposal in proposals for candidate in proposal.candidates]
+            positions = [proposal.positions for proposal in proposals]
+            funnel[settings.key] |= _positions(positions) | _sampled(proposed, settings.key)
+            ask = functools.partial(self._execute, proposed)
+            answers[settings.key] = Threads(1).start(ask).result if waits[settings.key] else ask
+        on_step("executing calls")
+        candidates = [candidate for answer in answers.values() for candidate in answer()]
+        executed = _scorable(candidates)
+        for key, counts in funnel.items():
+            counts["executed"] = executed[key]
+        on_step("scoring")
+        return self._score(candidates), funnel
+
+    def _annotate_chain(
+        self, documents: Sequence[Document], encodings: Mapping[str, Encoding], on_step: OnStep
+    ) -> tuple[list[Candidate], Funnel]:
+        """As `_annotate`, from left to right (`chain`)."""
+        funnel: Funnel = {}
+        chosen: list[Candidate] = []
+        for settings in self.settings:
+            on_step(f"proposing {settings.name}")
+            tried, funnel[settings.key] = self._windows(settings, documents, encodings)
+            positions = choose(self.language_model, settings, tried, _progress(on_step, settings, tried))
+            funnel[settings.key] |= _positions([len(several) for several in positions])
+            chosen += [candidate for several in positions for candidate in several]
+        executed: Counter[str] = Counter()
+        sampled: list[Candidate] = []
+
+        def sample_calls(settings: ToolSettings, positions: Sequence[Candidate]) -> list[Candidate]:
+            calls = sample(self.language_model, settings, positions, self.seed)
+            sampled.extend(calls)
+            return calls
+
+        def finish(candidates: Sequence[Candidate], kept: Kept) -> list[Candidate]:
+            done = self._execute(candidates, kept)
+            executed.update(_scorable(done))
+            return self._score(done)
+
+        rules = self.filter or Rules({tool.key: tool.filter_threshold for tool in self.settings})
+        candidates = annotate_chain(
+            self.language_model, self.settings, chosen, rules, sample_calls, finish, on_step
+        )
+        for key, counts in funnel.items():
+            counts |= _sampled([candidate for candidate in sampled if candidate.tool == key], key)
+            counts["executed"] = executed[key]
+        return candidates, funnel
+
+    def _windows(
+        self, settings: ToolSettings, documents: Sequence[Document], encodings: Mapping[str, Encoding]
+    ) -> tuple[list[Window], dict[str, Any]]:
+        """The windows in which calls of a tool are tried, and the funnel's counts so far."""
         reasons: Counter[str] = Counter()
         chosen: list[Window] = []
         selected = 0
@@ -114,25 +155,25 @@ class Annotator:
             selected += bool(decision)
             encoding = encodings[document.doc_id]
             chosen += windows(self.language_model, document, encoding, settings, decision.spans)
-        proposals = propose(
-            self.language_model,
-            settings,
-            chosen,
-            self.seed,
-            lambda done: on_step(f"proposing {settings.name}, window {done} of {len(chosen)}"),
-        )
-        candidates = [candidate for proposal in proposals for candidate in proposal.candidates]
-        untried = sum(not proposal.positions for proposal in proposals)
-        return candidates, {
+        return chosen, {
             "documents": len(documents),
             "selected": selected,
             "reasons": dict(reasons),
             "windows": len(chosen),
-            "window_reasons": {NO_POSITION: untried} if untried else {},
-            "positions": sum(proposal.positions for proposal in proposals),
-            "sampled": len(candidates),
-            "well_formed": _scorable(candidates)[settings.key],
         }
+
+    def _execute(self, candidates: Sequence[Candidate], kept: Kept | None = None) -> list[Candidate]:
+        """The candidates with their calls' results."""
+        translating = [s.key for s in self.settings if "translation" in (s.key, s.selector)]
+        return execute(candidates, self.tools, translating, kept)
+
+    def _score(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates with their losses."""
+        candidates = variants.screen(candidates, self.rules)
+        candidates = variants.screen_by_short_context(
+            self.language_model, candidates, self.rules, self.score_dtype
+        )
+        return score(self.language_model, candidates, self.score_dtype, self.floor)
 
     def _decide(self, selector: str, document: Document) -> select.Decision:
         if len(document.text) > MOST_CHARACTERS:
@@ -152,6 +193,21 @@ class Annotator:
         from toolformer.lm.language_id import LanguageIdentifier
 
         return LanguageIdentifier().identify
+
+
+def _progress(on_step: OnStep, settings: ToolSettings, chosen: Sequence[Window]) -> Callable[[int], object]:
+    return lambda done: on_step(f"proposing {settings.name}, window {done} of {len(chosen)}")
+
+
+def _positions(tried: Sequence[int]) -> dict[str, Any]:
+    """The funnel's counts of the positions tried in each window."""
+    untried = sum(not positions for positions in tried)
+    return {"window_reasons": {NO_POSITION: untried} if untried else {}, "positions": sum(tried)}
+
+
+def _sampled(candidates: Sequence[Candidate], tool: str) -> dict[str, Any]:
+    """The funnel's counts of a tool's sampled calls."""
+    return {"sampled": len(candidates), "well_formed": _scorable(candidates)[tool]}
 
 
 def _scorable(candidates: Sequence[Candidate]) -> Counter[str]:

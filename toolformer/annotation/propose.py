@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from toolformer.lm.branches import Branches, Prefix
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.prompt_sets import UNPROMPTED
 
+T = TypeVar("T")
 _RESULT_REQUESTED = f") {ARROW}"
 """The end of a call whose result the model waits for."""
 
@@ -49,18 +51,68 @@ def propose(
     Args:
         on_progress: receives the number of windows that are done, before each batch but the first.
     """
+
+    def proposed(numbers: Sequence[int], prefix: Prefix | None) -> list[Proposal]:
+        batch = [windows[n] for n in numbers]
+        probabilities, branches = _start_probabilities(language_model, settings, batch, prefix)
+        chosen = _choose(language_model, settings, batch, probabilities)
+        sampled = _sample(language_model, settings, branches, chosen, seed)
+        return [Proposal(window, len(chosen[n]), sampled[n]) for n, window in enumerate(batch)]
+
+    return _in_batches(language_model, settings, windows, proposed, on_progress)
+
+
+def choose(
+    language_model: LanguageModel,
+    settings: ToolSettings,
+    windows: Sequence[Window],
+    on_progress: Callable[[int], object] = lambda done: None,
+) -> list[list[Candidate]]:
+    """The positions of each window that `propose` would try, as candidates without a call, in the text's order."""
+
+    def chosen(numbers: Sequence[int], prefix: Prefix | None) -> list[list[Candidate]]:
+        batch = [windows[n] for n in numbers]
+        probabilities, _ = _start_probabilities(language_model, settings, batch, prefix)
+        return _choose(language_model, settings, batch, probabilities)
+
+    return _in_batches(language_model, settings, windows, chosen, on_progress)
+
+
+def sample(
+    language_model: LanguageModel, settings: ToolSettings, chosen: Sequence[Candidate], seed: int = 0
+) -> list[Candidate]:
+    """The samples of one tool at chosen positions, each in the context of its own window."""
+    windows = [candidate.window for candidate in chosen]
+
+    def sampled(numbers: Sequence[int], prefix: Prefix | None) -> list[list[Candidate]]:
+        batch = [windows[n] for n in numbers]
+        _, branches = _start_probabilities(language_model, settings, batch, prefix)
+        return _sample(language_model, settings, branches, [[chosen[n]] for n in numbers], seed)
+
+    # Of one position per window, more windows fit into a batch.
+    several = _in_batches(language_model, replace(settings, max_positions=1), windows, sampled)
+    return [candidate for candidates in several for candidate in candidates]
+
+
+def _in_batches(
+    language_model: LanguageModel,
+    settings: ToolSettings,
+    windows: Sequence[Window],
+    work: Callable[[Sequence[int], Prefix | None], Sequence[T]],
+    on_progress: Callable[[int], object] = lambda done: None,
+) -> list[T]:
+    """The outcome of each window; `work` gets the numbers of windows of similar length, and the prompt's cached head."""
     if not windows:
         return []
     # The blank after "Input:" may share a token with the text's first word, so it is left to each text.
     prompt = language_model.encode(settings.prompt.prefix().rstrip())
     prefix = language_model.prefix(language_model.bos_ids + prompt) if prompt else None
-    proposals: dict[int, Proposal] = {}
+    outcomes: dict[int, T] = {}
     for batch in _batches(windows, settings, len(prefix.ids) if prefix else 1, language_model.batch_tokens):
-        if proposals:
-            on_progress(len(proposals))
-        proposed = _propose_batch(language_model, settings, [windows[n] for n in batch], prefix, seed)
-        proposals.update(zip(batch, proposed, strict=True))
-    return [proposals[n] for n in range(len(windows))]
+        if outcomes:
+            on_progress(len(outcomes))
+        outcomes.update(zip(batch, work(batch, prefix), strict=True))
+    return [outcomes[n] for n in range(len(windows))]
 
 
 def choose_positions(
@@ -78,9 +130,11 @@ def choose_positions(
 def call_text(text: str, settings: ToolSettings) -> str | None:
     """The call that a sample has written, up to its end; None while it is open.
 
-    A model that annotates unprompted was trained on calls with results: its call ends before the arrow, as at inference.
+    Where the model has seen calls with results, in training or earlier in the text (`chain`), a call ends before the
+    arrow, as at inference.
     """
-    requested = text.find(_RESULT_REQUESTED) if settings.prompt == UNPROMPTED else -1
+    with_results = settings.prompt == UNPROMPTED or settings.chain
+    requested = text.find(_RESULT_REQUESTED) if with_results else -1
     if requested >= 0:
         return text[: requested + 1] + END
     end = call_end(text)
@@ -117,24 +171,6 @@ def _batches(
         return size * (longest + 1) <= rows_per_batch(tokens) and cached <= cached_per_batch(tokens)
 
     return batches([len(window.ids) for window in windows], fits)
-
-
-def _propose_batch(
-    language_model: LanguageModel,
-    settings: ToolSettings,
-    windows: Sequence[Window],
-    prefix: Prefix | None,
-    seed: int,
-) -> list[Proposal]:
-    probabilities, branches = _start_probabilities(language_model, settings, windows, prefix)
-    chosen = _choose(language_model, settings, windows, probabilities)
-    sampled: list[list[Candidate]] = [[] for _ in windows]
-    if rows := [n for n, positions in enumerate(chosen) if positions]:
-        branches.keep_rows(rows)
-        samples = _sample(language_model, settings, branches, [chosen[n] for n in rows], seed)
-        for n, candidates in zip(rows, samples, strict=True):
-            sampled[n] = candidates
-    return [Proposal(window, len(chosen[n]), sampled[n]) for n, window in enumerate(windows)]
 
 
 def _start_probabilities(
@@ -191,27 +227,32 @@ def _sample(
     chosen: Sequence[Sequence[Candidate]],
     seed: int,
 ) -> list[list[Candidate]]:
-    """The samples at the chosen positions of each context of `branches`, at least one position per context."""
+    """The samples at the chosen positions of each context of `branches`."""
+    sampled: list[list[Candidate]] = [[] for _ in chosen]
+    if not (tried := [n for n, positions in enumerate(chosen) if positions]):
+        return sampled
+    branches.keep_rows(tried)
     name = variants.forced_name(language_model, settings)
     # How many of the text's last tokens each column does not see, [rows, columns].
-    hidden = _rectangle([[c.window.end - c.token_position for c in positions] for positions in chosen])
+    hidden = _rectangle([[c.window.end - c.token_position for c in chosen[n]] for n in tried])
     branches.hide_last(hidden)
     for token in (language_model.start_id, *name):
         logits = branches.step(torch.full(hidden.shape, token))
     samples = [
         (row, column, candidate, n)
-        for row, positions in enumerate(chosen)
-        for column, candidate in enumerate(positions)
+        for row, context in enumerate(tried)
+        for column, candidate in enumerate(chosen[context])
         for n in range(settings.samples)
     ]
     keys = np.stack([_keys(settings, candidate, n, seed) for _, _, candidate, n in samples])
     rows, columns = (np.array([sample[axis] for sample in samples]) for axis in (0, 1))
     written = _write(language_model, settings, _Tree(branches, logits, rows, columns), keys, tuple(name))
-    sampled: list[list[Candidate]] = [[] for _ in chosen]
     read = functools.cache(lambda ids: read_sample(language_model.decode(ids), settings))
     for (row, _, candidate, n), ids in zip(samples, written, strict=True):
         text, call, reason = read(ids)
-        sampled[row].append(replace(candidate, sample=n, text=text, call=call, status=reason or SCORED))
+        sampled[tried[row]].append(
+            replace(candidate, sample=n, text=text, call=call, status=reason or SCORED)
+        )
     return sampled
 
 

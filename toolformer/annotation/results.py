@@ -87,9 +87,7 @@ def write_results(
             table = shard.select(CANDIDATES.names).replace_schema_metadata(None)
             rows = table.to_pylist()
             documents = documents_of(shard)
-            leaks = leaks_of(rows, documents)
-            dropped = leaks if rules.drop_leaks else ()
-            decisions = decide(rows, rules.thresholds, rules.baseline, dropped, rules.chance)
+            decisions, leaks = filtered(rows, documents, rules)
             kept = kept_calls(rows, decisions)
             column = [leaks.get(n, "") for n in range(len(rows))]
             candidates(with_decisions(table, decisions).append_column(LEAK, pa.array(column, _TEXT)))
@@ -104,6 +102,15 @@ def write_results(
         without(_dataset(to_read.items()))
     atomic_write(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())
     return funnel, seconds
+
+
+def filtered(
+    rows: Sequence[Mapping[str, Any]], documents: Iterable[Document], rules: Rules
+) -> tuple[list[Decision], dict[int, str]]:
+    """The filter's decisions on candidates of these documents, and what leaks (`leaks_of`)."""
+    leaks = leaks_of(rows, documents)
+    dropped = leaks if rules.drop_leaks else ()
+    return decide(rows, rules.thresholds, rules.baseline, dropped, rules.chance), leaks
 
 
 def leaks_of(rows: Sequence[Mapping[str, Any]], documents: Iterable[Document]) -> dict[int, str]:

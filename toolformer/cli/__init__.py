@@ -37,6 +37,7 @@ COMMANDS = {
     "export": "C* in a trainer's format, or a trained model with its card: toolformer export dataset|model RUN FOLDER",
     "lm_eval": "lm-eval's command line with the model `toolformer` and this project's tasks",
     "assets": "fetch the bundled models and data",
+    "data": "list and fetch benchmark data and texts: toolformer data list | get NAME... DIR",
     "index": "make a corpus searchable: toolformer index corpus=jsonl corpus.path=FILE index.path=DIR",
     "tool": "run one tool by hand: toolformer tool calculator '723 / 252'",
     "complete": "continue a text with calls: toolformer complete 'The answer is'",
@@ -44,7 +45,7 @@ COMMANDS = {
     "doctor": "what works here, and what to install for the rest",
     "help": "what a key means: toolformer help decoding.k",
 }
-_MODULES = ("runs", "export", "lm_eval", "doctor", "help")
+_MODULES = ("runs", "export", "lm_eval", "data", "doctor", "help")
 """Commands with a module of their own, whose `main` they are; the others are functions of `toolformer.cli.commands`."""
 
 

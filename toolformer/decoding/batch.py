@@ -38,6 +38,8 @@ class Row:
     failed: str | None = None
     fault: bool = False
     prompt_cut: int = 0
+    results_begun: int = 0
+    calls_in_calls: int = 0
     tokens: int = 0
     before: int = 0
     """Tokens of text, calls left out, before `written`."""

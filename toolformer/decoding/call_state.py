@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, linearise, parse
+from toolformer.calls import (
+    ARROW,
+    END,
+    START,
+    ApiCall,
+    CallSyntaxError,
+    begins_call,
+    begins_result,
+    call_end,
+    linearise,
+    parse,
+)
 from toolformer.data import Document
 from toolformer.decoding.batch import Row
 from toolformer.decoding.completion import Completion
@@ -41,7 +52,7 @@ class Writer:
         model = self.language_model
         if token in model.end_ids:
             if row.call_start is not None:
-                self._take_back(row, NOT_ENDED)
+                self._fail(row, NOT_ENDED)
             else:
                 row.done = True
             return
@@ -69,12 +80,23 @@ class Writer:
                 return
             except CallSyntaxError:
                 if end is not None:
-                    self._take_back(row, MALFORMED)
+                    self._fail(row, MALFORMED)
                     return
         if end is not None:
-            self._take_back(row, NO_ARROW)
+            self._fail(row, NO_ARROW)
         elif len(row.call_body) >= self.max_call_tokens:
-            self._take_back(row, NOT_ENDED)
+            self._fail(row, NOT_ENDED)
+
+    def _count(self, row: Row) -> None:
+        """Counts what a call holds that only its tool, or another call, should write; once, before it is run or taken back."""
+        body = self.language_model.decode(row.call_body)
+        row.results_begun += begins_result(body)
+        row.calls_in_calls += begins_call(body, self.tools)
+
+    def _fail(self, row: Row, reason: str) -> None:
+        """Counts a call that cannot become one, and takes it back."""
+        self._count(row)
+        self._take_back(row, reason)
 
     @staticmethod
     def _take_back(row: Row, reason: str | None) -> None:
@@ -104,6 +126,7 @@ class Writer:
         """Appends the result to the arrow, or takes the call back when there is none."""
         model = self.language_model
         assert row.pending is not None and row.call_start is not None
+        self._count(row)
         if result.text is None:
             self._take_back(row, result.reason or "no result")
             row.fault = result.fault
@@ -126,16 +149,34 @@ class Writer:
         """The text of a row up to the first stop text, which may begin before a call and end after it."""
         plain = cut_at(row.plain + self.language_model.decode(row.written), self.stop)
         text = row.text + plain[len(row.plain) :]
-        return Completion(text, plain, tuple(row.calls), row.failed, row.tokens, row.fault, row.prompt_cut)
+        counted = (row.failed, row.tokens, row.fault, row.prompt_cut, row.results_begun, row.calls_in_calls)
+        return Completion(text, plain, tuple(row.calls), *counted)
 
 
-def execute(tools: Mapping[str, Tool], calls: Sequence[tuple[ApiCall, Document]]) -> list[Result]:
-    """Runs calls with their documents together, tool by tool; tools by their names in calls."""
-    results = [Result(reason=NOT_ALLOWED)] * len(calls)
+@dataclass(frozen=True)
+class PendingCall:
+    """A call that waits for its result."""
+
+    call: ApiCall
+    document: Document
+    """The text in which it was written."""
+    earlier: Sequence[ApiCall] = ()
+    """The calls before it in this text."""
+
+    def input_of(self, tool: Tool) -> str:
+        """What the tool gets, which may depend on its earlier calls."""
+        earlier = [call.input for call in self.earlier if call.tool == self.call.tool]
+        return tool.in_context(self.call.input, earlier)
+
+
+def execute(tools: Mapping[str, Tool], pending: Sequence[PendingCall]) -> list[Result]:
+    """Runs calls together, tool by tool; tools by their names in calls."""
+    results = [Result(reason=NOT_ALLOWED)] * len(pending)
     for name, tool in tools.items():
-        calling = [n for n, (call, _) in enumerate(calls) if call.tool == name]
+        calling = [n for n, each in enumerate(pending) if each.call.tool == name]
         if calling:
-            inputs, documents = [calls[n][0].input for n in calling], [calls[n][1] for n in calling]
+            inputs = [pending[n].input_of(tool) for n in calling]
+            documents = [pending[n].document for n in calling]
             for n, result in zip(calling, run_safely(tool, inputs, documents), strict=True):
                 results[n] = result
     return results

@@ -13,7 +13,7 @@ from typing import Any
 
 from toolformer.calls import ApiCall, CallSyntaxError, linearise
 from toolformer.data import Document
-from toolformer.decoding.call_state import cut_result, execute
+from toolformer.decoding.call_state import PendingCall, cut_result, execute
 from toolformer.decoding.completion import Completion, Task
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.offers import Offer, Request, written
@@ -108,13 +108,15 @@ class Talk:
         plain = cut_at(self.answer or "", stop)
         text = "".join(map(linearise, self.calls)) + (" " if self.calls else "") + plain
         calls = tuple(self.calls)
-        return Completion(text, plain, calls, self.failed, self.tokens, self.fault, self.prompt_cut)
+        counted = (self.failed, self.tokens, self.fault, self.prompt_cut)
+        # A message is one call, which ends it: there is no place for a result or for another call.
+        return Completion(text, plain, calls, *counted, results_begun=None, calls_in_calls=None)
 
 
 def converse(
     talks: Sequence[Talk],
     ask: Callable[[Sequence[Talk]], Sequence[Request | None]],
-    run: Callable[[Sequence[tuple[ApiCall, Document]]], Sequence[Result]],
+    run: Callable[[Sequence[PendingCall]], Sequence[Result]],
     cut: Callable[[str], str],
     exchange: Callable[[Talk, Request, str], None],
 ) -> None:
@@ -128,7 +130,7 @@ def converse(
     """
     while talks:
         calling = [(talk, request) for talk, request in zip(talks, ask(talks), strict=True) if request]
-        results = run([(request.call, talk.document) for talk, request in calling])
+        results = run([PendingCall(request.call, talk.document, talk.calls) for talk, request in calling])
         for (talk, request), result in zip(calling, results, strict=True):
             if result.text is None:
                 talk.failed, talk.fault = result.reason, result.fault

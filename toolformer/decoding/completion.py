@@ -32,6 +32,11 @@ class Completion:
     """Whether it was taken back because its tool broke down (`Result.fault`): asked again, it may be answered."""
     prompt_cut: int = 0
     """Tokens cut from the prompt's left because the context had no room for them."""
+    results_begun: int | None = 0
+    """Calls whose result the model began to write itself: text after the arrow, before the tool was run. None where this was
+    not counted."""
+    calls_in_calls: int | None = 0
+    """Calls inside of which the model began another one; None where this was not counted."""
 
     @property
     def call(self) -> ApiCall | None:
@@ -41,7 +46,8 @@ class Completion:
     @classmethod
     def from_dict(cls, answer: Mapping[str, Any]) -> Completion:
         """The inverse of `dataclasses.asdict`, through JSON too; other fields are ignored."""
-        values = {field.name: answer[field.name] for field in fields(Completion)}
+        counted: dict[str, Any] = {"results_begun": None, "calls_in_calls": None}  # older answers lack them
+        values = {field.name: {**counted, **answer}[field.name] for field in fields(Completion)}
         return Completion(**{**values, "calls": tuple(ApiCall(**call) for call in answer["calls"])})
 
     @property

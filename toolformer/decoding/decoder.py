@@ -14,7 +14,7 @@ import torch
 
 from toolformer.calls import END
 from toolformer.decoding.batch import Batch, Queue, Row
-from toolformer.decoding.call_state import Writer, execute
+from toolformer.decoding.call_state import PendingCall, Writer, execute
 from toolformer.decoding.completion import Completer, Completion, Task
 from toolformer.decoding.policy import Policy, ToolNames, configured
 from toolformer.decoding.recording import Question
@@ -171,7 +171,9 @@ class Decoder(Decoding, Completer[Completion]):
         active = any(row.active for _, row in batch.taken)
         if not waiting or (active and len(waiting) < WAITING_SHARE * len(batch.rows)):
             return False
-        results = execute(writer.tools, [(call, row.document) for _, row, call in waiting])
+        results = execute(
+            writer.tools, [PendingCall(call, row.document, row.calls) for _, row, call in waiting]
+        )
         for (n, row, _), result in zip(waiting, results, strict=True):
             writer.resume(row, result)
             batch.go_back(n)

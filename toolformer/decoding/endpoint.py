@@ -18,10 +18,9 @@ from typing import Any
 
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-from toolformer.calls import ApiCall, CallSyntaxError
+from toolformer.calls import CallSyntaxError
 from toolformer.credentials import shown_address, without_credentials
-from toolformer.data import Document
-from toolformer.decoding.call_state import execute
+from toolformer.decoding.call_state import PendingCall, execute
 from toolformer.decoding.chat import WRAPPING, Talk, converse
 from toolformer.decoding.completion import Completer, Completion, Task
 from toolformer.decoding.offers import Offer, Request, requested
@@ -171,10 +170,10 @@ class ServedModel(Completer[Completion]):
             talk.answer = self._within(text, task.max_new_tokens) if self._is_chat else text
         return None
 
-    def _execute(self, calls: Sequence[tuple[ApiCall, Document]]) -> list[Result]:
+    def _execute(self, calls: Sequence[PendingCall]) -> list[Result]:
         results = []
         for call in calls:
-            with self._locks[call[0].tool]:
+            with self._locks[call.call.tool]:
                 results += execute({tool.name: tool for tool in self.tools.values()}, [call])
         return results
 

@@ -147,13 +147,15 @@ def cache_key_fields(settings: Mapping[str, Any], tools: Collection[str]) -> dic
 
 
 def policy_label(settings: Mapping[str, Any]) -> str:
-    """When a call starts, in words, from `cache_key_fields`: k alone of top-k, else the policy with its value; then by tool."""
+    """When a call starts, in words, from `cache_key_fields`: k alone of top-k, else the policy with its value; then by tool,
+    and the number of calls where it is not one."""
     policy = settings.get("policy", "topk")
     value = settings.get(POLICIES.get(policy, ""))
     common = str(value) if policy == "topk" else f"{policy} {value:g}" if value is not None else policy
     parts = [f"{tool} {number:g}" for tool, number in (settings.get("by_tool") or {}).items()]
     parts += [f"{tool} for {off}" for off, tool in (settings.get("stand_in") or {}).items()]
     parts += [f"name of {tool} {nats:+g}" for tool, nats in (settings.get("name_bias") or {}).items()]
+    parts += [f"{calls} calls"] if (calls := settings.get("max_calls", 1)) > 1 else []
     return ", ".join([common, *parts])
 
 

@@ -191,7 +191,10 @@ class Tracer(Completer[Trace]):
                     queue.add(branches)
                     continue
                 if completion.failed:  # taken back: the text is the one without a call
-                    completion = replace(without[prompt], failed=completion.failed, fault=completion.fault)
+                    failure = ("failed", "fault", "results_begun", "calls_in_calls")
+                    completion = replace(
+                        without[prompt], **{name: getattr(completion, name) for name in failure}
+                    )
                 called[prompt][position] = completion
             done = [prompt for prompt, positions in called.items() if None not in positions.values()]
             yield {n: _trace(without.pop(n), called.pop(n), observed.take(n)) for n in done}

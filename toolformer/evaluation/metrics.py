@@ -15,6 +15,8 @@ FAULTS = "n_faults"
 
 GOLD_NATS = "gold_nats"
 """Metric, and column of samples: −log p of the gold answer, given the prompt and the result of the call, if any."""
+COUNTED = ("results_begun", "calls_in_calls")
+"""Columns of samples whose sums are metrics, with `n_` before the name: calls, as `Completion` counts them."""
 MOST_FAMILIES = 10
 """Families get separate scores in benchmarks with at most this many."""
 
@@ -62,6 +64,10 @@ def task_metrics(result: TaskResult, tool_keys: Mapping[str, str] | None = None)
         "n_failed": failed.total(),
         FAULTS: faults.total(),
     }
+    for name in COUNTED:
+        counts = [sample[name] for sample in samples]
+        if None not in counts:
+            metrics[f"n_{name}"] = sum(counts)
     metrics |= {f"n_failed/{reason}": count for reason, count in sorted(failed.items())}
     return metrics | {f"{FAULTS}/{reason}": count for reason, count in sorted(faults.items())}
 

@@ -14,8 +14,10 @@ from toolformer.export.folders import new_folder
 from toolformer.export.formats import FORMATS, Source, Written
 from toolformer.results import Results, Run
 from toolformer.results.provenance import model_name
+from toolformer.stages.preferences import read_preferences
 from toolformer.stages.train import rows_to_train
 from toolformer.storage import atomic_write, sha256
+from toolformer.training.settings import PreferenceRecipe
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,13 @@ def export_dataset(
     chosen = FORMATS[format]
     tokenizer = model or str(run.setting("model", ""))
     rows = rows_to_train(results, [run], limit_per_tool, seed)
-    source = Source(results.artifact(run, DATASET), rows, lambda: _tokenizer(tokenizer), train_on_results)
+    source = Source(
+        results.artifact(run, DATASET),
+        rows,
+        lambda: _tokenizer(tokenizer),
+        train_on_results,
+        lambda: read_preferences(results, [run], PreferenceRecipe().margin),
+    )
     with new_folder(folder) as made:
         path = made / chosen.file
         path.parent.mkdir(exist_ok=True)

@@ -12,9 +12,15 @@ import pyarrow.parquet as pq
 
 from toolformer.export import conversations, lossless
 from toolformer.storage import atomic_file, atomic_write
+from toolformer.training.preferences import Preference, dpo_rows, kto_rows
 
 UNREPRESENTABLE = "no segments of text give its tokens"
 _TOKENS = pa.schema({"input_ids": pa.list_(pa.int32()), "assistant_masks": pa.list_(pa.int8())})
+_PREFERENCES = (
+    "A completion is a call with its result, or no call, and the next five tokens of the text: a kept call is preferred to the text "
+    "without it and to a call with a gain below zero, and the text to such a call where none was kept. Trainers that read "
+    "texts split them by themselves and may end each completion with EOS, which this project's training does not."
+)
 _BATCH = 1000
 """Rows per row group."""
 
@@ -30,6 +36,8 @@ class Source:
     tokenizer: Callable[[], Any]
     """Loads it; only formats of tokens need one."""
     train_on_results: bool
+    preferences: Callable[[], Sequence[Preference]] = list
+    """Finds them among all candidates."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +125,19 @@ def _llamafactory(source: Source, path: Path) -> Written:
     return Written(len(rows))
 
 
+def _dpo(source: Source, path: Path) -> Written:
+    return _counted(path, dpo_rows(source.preferences(), source.tokenizer()))
+
+
+def _kto(source: Source, path: Path) -> Written:
+    return _counted(path, kto_rows(source.preferences(), source.tokenizer()))
+
+
+def _counted(path: Path, rows: Sequence[Mapping[str, Any]]) -> Written:
+    _write_lines(path, rows)
+    return Written(len(rows))
+
+
 def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -161,6 +182,18 @@ FORMATS: Mapping[str, Format] = {
         "train.jsonl",
         _llamafactory,
         "dataset_dir: FOLDER\ndataset: toolformer",
+    ),
+    "dpo": Format(
+        f"Preferences by gain, `prompt`, `chosen` and `rejected`. {_PREFERENCES}",
+        "data/train.jsonl",
+        _dpo,
+        of_tokens=True,
+    ),
+    "kto": Format(
+        f"Preferences by gain, `prompt`, `completion` and `label`, each completion once. {_PREFERENCES}",
+        "data/train.jsonl",
+        _kto,
+        of_tokens=True,
     ),
 }
 """By the name that `format=` takes."""

@@ -31,9 +31,8 @@ def examples_kept(annotation: Annotation | None, full: bool = False) -> Table:
         *number_columns(*map(_LABEL, paper.THRESHOLDS), group="Paper", paper=True),
     ]
     caption = (
-        "Texts with at least one call whose gain reaches τ_f, the paper's and this run's; in brackets, how many calls they "
-        "hold. Counted from all scored candidates of one run. The paper annotated a part of CCNet, ours is another, smaller corpus: "
-        "compare shares, not counts."
+        "Texts with at least one call whose gain reaches τ_f; in brackets, how many calls they hold. The paper annotated "
+        "another, larger corpus: compare shares, not counts."
     )
     title = "Examples with calls in C*, by filtering threshold"
     return Table.of("table2", "Table 2", title, columns, rows, caption)
@@ -82,8 +81,8 @@ def lost(annotation: Annotation) -> Table:
         rows.append([tool_name(tool), tried, *cells])
     columns = [*text_columns("Tool"), *number_columns("texts tried", *FATES)]
     caption = (
-        "Every text tried counts once, with the call that came furthest: no position (no call was tried), malformed, the "
-        "tool gave no result, no result lowers the loss, no gain reaches τ_f, kept."
+        "Every text tried counts once, with the call that came furthest; no position: no call was tried; no help: no result "
+        "lowers the loss."
     )
     return Table.of("lost", "Annotation", "Where the yield is lost", columns, rows, caption)
 

@@ -22,7 +22,9 @@ def show(content: Content, only: Collection[str] = ()) -> None:
     """Prints the report, or only the tables with these keys and then the headline."""
     # A file or a pipe has no width; Rich would take 80 columns.
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160, highlight=False)
-    for text in content.remarks if only else (content.title, content.headline, *content.remarks):
+    for text in (
+        content.remarks if only else (content.title, content.headline, content.basis, *content.remarks)
+    ):
         if text:
             console.print(clean(text), markup=False, end="\n\n")
     for table in content.tables:
@@ -32,7 +34,7 @@ def show(content: Content, only: Collection[str] = ()) -> None:
                 console.print(_grid(table, columns))
             console.print(clean(table.caption), markup=False, end="\n\n")
     if only and content.headline:
-        console.print(clean(content.headline), markup=False, end="\n\n")
+        console.print(clean(f"{content.headline} {content.basis}".strip()), markup=False, end="\n\n")
 
 
 def _fitting(table: Table, width: int) -> Iterator[list[int]]:

@@ -53,7 +53,7 @@ def overview(evidence: Evidence) -> Figure | None:
     """Every measured benchmark at a glance, one row per benchmark."""
     scores = {key: score for key, score in evidence.scores.items() if key[0] in SYSTEMS}
     tasks = in_table_order(task for _, task in scores if not task.endswith("perplexity"))
-    caption = "All measured benchmarks, with 95 % intervals; the values are in the tables below."
+    caption = "Every measured benchmark; lines are 95 % intervals. The values are in the tables below."
     panel, height = partial(_draw_overview, scores, tasks[::-1]), max(3, 0.42 * len(tasks) + 1)
     made = Figure("overview", "At a glance", "What tools change", [panel], caption, height=height)
     return made if tasks else None
@@ -87,8 +87,8 @@ def scaling(evidence: Evidence) -> Figure | None:
             panels.append(partial(_draw_scaling, evidence, title, cells, tasks))
     tools = ", ".join(paper.TOOLS[tool] for tool in paper.FIGURE4_TOOLS)
     caption = (
-        "Mean percent correct over the benchmarks in brackets, on which every model shown was measured. Hollow: the "
-        f"paper's GPT-J on the same benchmarks. The paper's tools here: {tools}."
+        "Mean percent correct over the benchmarks in brackets. Hollow: the paper's GPT-J on the same benchmarks, with "
+        f"{tools}."
     )
     caption += in_dtypes(((model,), score) for (model, *_), score in evidence.sizes.items())
     title = "Scores by model size, with and without calls"
@@ -121,8 +121,8 @@ def by_k(evidence: Evidence) -> Figure | None:
         scores = {k: score for (k, name), score in sorted(evidence.by_k.items()) if name == task}
         panels.append(partial(_draw_k, task, scores))
     caption = (
-        "Toolformer's score over all examples, over those with a call (AC) and without one (NC), and the share of "
-        "examples with a call. Dashed: the paper's score over all examples."
+        "Toolformer's score over all examples, with a call (AC) and without one (NC), and the share with a call. Dashed: the "
+        "paper's score over all examples."
     )
     return Figure("by_k", "k-sweep", "Scores and calls by k", panels, caption, "table9") if panels else None
 
@@ -155,9 +155,8 @@ def gains(evidence: Evidence) -> Figure | None:
     tools = enumerate(in_order(annotation.gains), start=1)
     panels = [partial(_draw_gains, annotation, tool, f"C{index}") for index, tool in tools]
     caption = (
-        f"The gain {annotation.difference} of every scored candidate, or its bound L(ε) − L⁺ where that is below all "
-        "thresholds. The dashed line is the tool's threshold τ_f; calls to its right are kept. The outermost bars include "
-        "everything beyond the 1st and 99th percentile."
+        f"The gain {annotation.difference} of every scored candidate (below all thresholds its bound L(ε) − L⁺). Calls right "
+        "of the dashed line, τ_f, are kept; the outermost bars hold everything beyond."
     )
     return Figure("gains", "Gains", "Distribution of gains, by tool", panels, caption, "reasons")
 

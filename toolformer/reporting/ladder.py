@@ -18,8 +18,8 @@ COLOURS = {
 """Of `plots.PALETTE`, and how opaque."""
 _TITLE = "Why answers are right or wrong"
 _CAPTION = (
-    "Above the rule, every example in one class; below, percent right with increasingly strong oracles, at the "
-    "position of the call-free completion where a call is most probable. The classes are defined in docs/ladder.md."
+    "Above the rule, every example in one class (docs/ladder.md); below, percent right with increasingly strong oracles, "
+    "where a call is most probable in the completion without one."
 )
 
 

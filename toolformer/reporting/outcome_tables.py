@@ -21,70 +21,19 @@ from toolformer.reporting.formatting import (
     title_of,
 )
 from toolformer.reporting.frame import DEFAULT_POLICY
-from toolformer.reporting.pairing import PAIRS, Compared, is_significant
+from toolformer.reporting.pairing import PAIRS, is_significant
 from toolformer.reporting.table import DASH, Cell, Table, Value, cell, number_columns, text_columns
 from toolformer.results import Run
-from toolformer.statistics.paired import Estimate, ScoreComparison
+from toolformer.statistics.paired import Estimate
 
 DIFFERENCE = ("difference", "only it", "only other", "p", "Holm", "detectable")
+FAILURES = {"n_failed": "rolled back", "n_results_begun": "result begun", "n_calls_in_calls": "call in call"}
+"""By metric, the head of its column in *Tool use*."""
 SIGN_OF = {"toolformer_disabled": "†", "model": "‡"}
-SIGNS = (
-    "† differs from Toolformer (disabled), ‡ differs from M: paired on the same examples, p < 0.05 corrected for all "
-    "comparisons of the report (Holm); exact McNemar, or for graded scores, perplexity and several seeds a paired t test."
-)
-
-
 _PAIRED = (
-    "Percentage points (perplexity: its difference), over the examples "
-    "that both systems were asked; 95 % paired bootstrap intervals in brackets. “Only it” and “only other” are the "
-    "examples that one of the two alone has right; p is two-sided: McNemar's from them, exact, or of a paired t test "
-    "for perplexity, graded scores and several seeds. Holm: p corrected for all comparisons of the report, "
-    "bold where it is below 0.05. “Detectable” is the least difference (perplexity: ratio) that a test at 5 % of so "
-    "many examples shows in four cases of five."
+    "Percentage points (of perplexity its difference), on the examples that both systems were asked; bold where p, "
+    "corrected, is below 0.05."
 )
-
-
-def headline(evidence: Evidence) -> tuple[str, str]:
-    """The gain, `+35.0 points`, and a sentence about it: of the first pair of systems with scores, on the benchmark with
-    most examples, and a count of the others. Empty without scores."""
-    pairs: dict[tuple[str, str], dict[str, tuple[ScoreComparison, Compared]]] = {pair: {} for pair in PAIRS}
-    for (task, system, other), compared in evidence.paired.items():
-        if compared.scores and not task.endswith(GOLD_NATS):
-            pairs.setdefault((system, other), {})[task] = compared.scores, compared
-    measured = [(pair, tasks) for pair, tasks in pairs.items() if tasks]
-    if not measured:
-        return "", ""
-    (system, other), found = measured[0]
-    task = max(in_table_order(found), key=lambda task: found[task][0].n)
-    scores, compared = found[task]
-    value, low, high = signed(scores.difference, 1)
-    p = "" if scores.p_value is None else f", p = {shown_p(scores.p_value)}".replace("= <", "<")
-    if compared.p_holm is not None:
-        p += f" (corrected {shown_p(compared.p_holm)})"
-    tie = "no difference is shown; it may be chance" if scores.difference.value else "a tie"
-    meaning = {1: "better by more than chance", -1: "worse by more than chance"}.get(_verdict(compared), tie)
-    metrics = evidence.scores[system, task].metrics if (system, task) in evidence.scores else {}
-    if system == "toolformer" and metrics.get("n_ac") == metrics.get("n_failed", 0) == 0:
-        meaning += "; no call was made"
-    sentence = (
-        f"{title_of(task)}: {name_of(system)} has {scores.second:.1f} % right, {name_of(other)} {scores.first:.1f} %: "
-        f"{meaning}. The difference is {value} points [{low}, {high}]{p}, n = {scores.n:,}."
-    )
-    gain = f"{value} points" if _verdict(compared) else f"{value} points, which may be chance"
-    if len(found) == 1:
-        return gain, sentence
-    verdicts = [_verdict(compared) for _, compared in found.values()]
-    return gain, (
-        f"{sentence} Of all {len(found)} benchmarks on which the two were compared, {name_of(system)} is better on "
-        f"{verdicts.count(1)}, worse on {verdicts.count(-1)}, and on {verdicts.count(0)} no difference is shown."
-    )
-
-
-def _verdict(compared: Compared) -> int:
-    """1 for better, -1 for worse, 0 where no difference is shown."""
-    if not compared.scores or not is_significant(compared):
-        return 0
-    return 1 if compared.scores.difference.value > 0 else -1
 
 
 def signs(evidence: Evidence, system: str, task: str) -> str:
@@ -173,9 +122,8 @@ def cost(evidence: Evidence) -> Table:
     columns += number_columns("annotation, s", "calls tried", "training, s", "tokens", group="Making it")
     columns += number_columns("examples", "seconds", "calls", "tokens", group="Answering")
     caption = (
-        "Wall time on the device that the runs name (of an annotation what its workers took for the texts, in whichever "
-        "run), over the benchmarks shown above; a call is an example with an "
-        "executed call. Toolformer and Toolformer (disabled) are one model, made once."
+        "Wall time on each run's device, over the benchmarks above; a call is an example with an executed call. Toolformer and "
+        "Toolformer (disabled) are one model, made once."
     )
     return Table.of("cost", "Cost", "Seconds, calls and tokens", columns, rows, caption, rules)
 
@@ -221,26 +169,44 @@ def _whole(number: float | None) -> Cell:
 
 
 def tool_use(evidence: Evidence) -> Table:
-    """How often Toolformer calls its tools on each benchmark (the paper gives it in its text)."""
+    """How often Toolformer calls its tools on each benchmark (the paper gives it in its text), and which calls fail."""
     scores = {task: score for (row, task), score in evidence.scores.items() if row == "toolformer"}
     measured = {task: score for task, score in scores.items() if "call_share" in score.metrics}
     start = "call_share/"
     names = {name for score in measured.values() for name in score.metrics if name.startswith(start)}
     tools = in_order(name.removeprefix(start) for name in names)
+    failures = [name for name in FAILURES if any(name in score.metrics for score in measured.values())]
     papers = {task: cell(f"{share:.1f}", tool) for task, (tool, share) in paper.TOOL_USE.items()}
     rows: list[list[Value]] = []
     for task in in_table_order(measured):
         score = measured[task]
         shares = (score.metrics.get(name, 0.0) for name in ("call_share", *(start + tool for tool in tools)))
-        cells = (from_run(share_cell(100 * share, score.n), score.run) for share in shares)
-        rows.append([title_of(task), *cells, papers.get(task, "")])
+        cells = [share_cell(100 * share, score.n) for share in shares]
+        cells += [_failures(score, name) for name in failures]
+        rows.append([title_of(task), *(from_run(made, score.run) for made in cells), papers.get(task, "")])
     columns = [*text_columns("Benchmark"), *number_columns("any tool", *tools, group="with a call, %")]
+    columns += number_columns(*(FAILURES[name] for name in failures), group="calls")
     columns += number_columns("paper", paper=True)
     has_math = any(task in GROUPS["math"] for task in measured)
     policies = sorted({score.run.facts.get("policy", DEFAULT_POLICY) for score in measured.values()})
     caption = (
-        f"Toolformer with calls enabled (k = {', '.join(policies)}); 95 % Wilson intervals in brackets."
+        f"Toolformer with calls enabled (k = {', '.join(policies)})."
         + " The paper's 97.9 % is over its three math benchmarks together." * has_math
         + in_dtypes(((title_of(task),), score) for task, score in measured.items())
     )
     return Table.of("tool_use", "Tool use", "Share of examples with a call", columns, rows, caption)
+
+
+def _failures(score: Score, name: str) -> Cell:
+    """How many calls failed in some way, a mean over seeds; of those rolled back how many for each reason."""
+    if (number := score.metrics.get(name)) is None:
+        return Cell(DASH)
+    reasons = {
+        key.removeprefix(f"{name}/"): n for key, n in score.metrics.items() if key.startswith(f"{name}/")
+    }
+    most_first = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    return cell(_mean(number), "; ".join(f"{reason} {_mean(n)}" for reason, n in most_first))
+
+
+def _mean(number: float) -> str:
+    return f"{number:,.1f}".removesuffix(".0")

@@ -206,7 +206,7 @@ def _score(runs: Seeds, task: str, files: Files) -> Score:
     means = {
         name: fmean(metrics.get(name, 0.0) for metrics in of_runs)
         for name in dict.fromkeys(name for metrics in of_runs for name in metrics)
-        if name.startswith("call_share/") or all(name in metrics for metrics in of_runs)
+        if name.startswith(("call_share/", "n_failed/")) or all(name in metrics for metrics in of_runs)
     }
     low, high = means.get("ci_low"), means.get("ci_high")
     if len(runs) > 1:

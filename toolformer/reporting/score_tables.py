@@ -21,16 +21,14 @@ from toolformer.reporting.formatting import (
     title_of,
 )
 from toolformer.reporting.frame import BASELINE
-from toolformer.reporting.outcome_tables import SIGNS, signs
+from toolformer.reporting.outcome_tables import signs
 from toolformer.reporting.table import Cell, Column, Table, text_columns
 
-_BEST = "95 % intervals in brackets, our best system in bold where all were asked as many examples."
-_NOT_THE_PAPERS = f"Not the paper's data, so there are no figures of the paper. {_BEST}"
-_PAPERS = f"{_BEST} The paper's M is {paper.MODEL}; figures in the columns “paper” are from {paper.CITATION}."
+_NOT_THE_PAPERS = "Not the paper's data, so there are no figures of the paper."
+_PAPERS = f"The paper's M is {paper.MODEL}; columns “paper” are from {paper.CITATION}."
 _PERPLEXITY = (
-    "Perplexity per token with calls disabled; lower is better; 95 % intervals in brackets, our best system "
-    "in bold where all were asked as many texts. Held-out text replaces the paper's CCNet. A perplexity "
-    "depends on the tokenizer and the text: compare our rows with each other, not with the paper's."
+    "Per token, with calls disabled; lower is better. Held-out text replaces the paper's CCNet: compare our rows with each "
+    "other, not with the paper's."
 )
 _XQUAD = "XQuAD in the setting of Table 6 (English paragraph, foreign question), percent correct"
 
@@ -67,6 +65,10 @@ SCORE_TABLES = (
     ScoreTable(
         "Table 6", "MLQA, percent correct", GROUPS["mlqa"], groups="mlqa,mlqa_all_en",
         english={task: task.replace("mlqa_", "mlqa_all_en_") for task in GROUPS["mlqa"]},
+    ),
+    ScoreTable(
+        "Two step", "Problems and questions of two steps, percent correct", [*GROUPS["two_step"], "trex_two_hop"],
+        _NOT_THE_PAPERS, is_papers=False,
     ),
     ScoreTable("XQuAD", _XQUAD, GROUPS["xquad"], _NOT_THE_PAPERS, is_papers=False),
     ScoreTable("Table 7", "Temporal benchmarks, percent correct", GROUPS["temporal"], groups="temporal"),
@@ -123,8 +125,6 @@ def score_table(evidence: Evidence, spec: ScoreTable, full: bool) -> Table:
     ]
     is_in_english = any(line.in_english for line in lines)
     caption = spec.caption + " “All En”: the same questions in English." * is_in_english
-    if any(cell.signs for row in rows for cell in row):
-        caption += f" {SIGNS}"
     order = ordered((row for row, _ in scores), SYSTEMS)
     cells = [(row, task) for row in order for task in tasks if (row, task) in scores]
     caption += in_dtypes(((name_of(row),), scores[row, task]) for row, task in cells)

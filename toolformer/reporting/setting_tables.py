@@ -22,18 +22,16 @@ from toolformer.reporting.table import Cell, Column, Table, Value, cell, number_
 
 LABELS = ("All", "AC", "NC", "%")
 _TABLE9 = (
-    "Toolformer: percent correct over all examples, over those with a call (AC) and without one (NC), and the "
-    "share with a call. k = 1 is greedy decoding, k = 0 forbids calls. 95 % intervals in brackets, "
-    "Wilson's for AC, NC and %, and the number of examples with a call and without; the best All is bold where all k "
-    "were asked as many examples."
+    "Toolformer: percent correct over all examples, with a call (AC) and without one (NC), and the share with a call. "
+    "k = 1 is greedy decoding, k = 0 forbids calls."
 )
 _BY_THRESHOLD = (
     "Toolformer, trained on the calls whose gain reaches τ_f; all other settings of annotation, training and "
-    "evaluation are equal. 95 % intervals in brackets."
+    "evaluation are equal."
 )
 _WORDINGS = (
-    "The same questions in several wordings, the paper's and ours (benchmarks/wordings.py): the least and the largest "
-    "figure, each with its wording, and the mean over wordings. All other tables have the paper's wording alone."
+    "The same questions in several wordings (benchmarks/wordings.py): the least and the largest figure with their wordings, "
+    "and the mean. All other tables have the paper's wording."
 )
 
 

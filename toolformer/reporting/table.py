@@ -135,9 +135,11 @@ class Content:
     facts: Sequence[tuple[str, str]] = ()
     """(value, what it counts), for the head of the page."""
     headline: str = ""
-    """System against system, in a sentence; the first thing that is said."""
+    """The main result, in a sentence; the first thing that is said."""
     gain: str = ""
     """The difference that it speaks of, as the page's big figure."""
+    basis: str = ""
+    """Interval, p and n of that difference, in small print."""
 
     @property
     def tables(self) -> list[Table]:

@@ -19,8 +19,9 @@ from toolformer.reporting.formatting import (
     repeats,
     title_of,
 )
+from toolformer.reporting.headline import headline
 from toolformer.reporting.ladder import ladder
-from toolformer.reporting.outcome_tables import cost, headline, paired, tool_use
+from toolformer.reporting.outcome_tables import cost, paired, tool_use
 from toolformer.reporting.score_tables import SCORE_TABLES, absent, key_of, score_table
 from toolformer.reporting.setting_tables import by_threshold, table9, wordings
 from toolformer.reporting.table import Cell, Column, Content, Figure, Table, Value, text_columns
@@ -56,14 +57,15 @@ def content(evidence: Evidence, full: bool = False) -> Content:
         table for table in (symbols(), runs(evidence), missing(evidence)) if table.rows or table.caption
     ]
     title = "Toolformer: measured beside the paper"
-    gain, sentence = headline(evidence)
+    first = headline(evidence)
     return Content(
         f"{title} ({evidence.experiment})" if evidence.experiment else title,
         parts,
         [*evidence.remarks, *_rounding(evidence)],
         facts(evidence),
-        sentence,
-        gain,
+        first.sentence,
+        first.gain,
+        first.basis,
     )
 
 
@@ -97,8 +99,8 @@ def calls(annotation: Annotation) -> Table:
         call = Cell(passage.call, bold=True, before=passage.before, after=passage.after)
         rows.append([call, f"{passage.gain:.2f}", "kept" if passage.kept else "rejected"])
     caption = (
-        f"Calls that the filter kept, best first, and a few that it rejected, in their texts. The gain is "
-        f"{annotation.difference} in nats: how much easier the following tokens become by the call's result."
+        f"Kept calls, best first, and a few rejected ones. {annotation.difference}, in nats: how much easier the result makes "
+        "the tokens that follow."
     )
     return Table.of("table10", "Table 10", "Kept and rejected calls", columns, rows, caption)
 

@@ -7,7 +7,7 @@ missing shards, in any order. *Merge* applies the thresholds τ_f to the finishe
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 
 from toolformer.annotation.candidates import scoring_floor
 from toolformer.annotation.funnel import log_funnel, rows_skipped
-from toolformer.annotation.merge import Chance
-from toolformer.annotation.results import RESULTS, Rules, check, write_results
+from toolformer.annotation.results import RESULTS, check, write_results
 from toolformer.annotation.shards import ShardStore
 from toolformer.errors import UserError
 from toolformer.results import Folder, Results, Run
 from toolformer.results.provenance import model_name
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config
+from toolformer.stages.filtering import filter_settings, rules, thresholds
 from toolformer.stages.identity import deciding, model_identity, tool_files
 from toolformer.stages.invocation import DIRECT, Invocation
 from toolformer.stages.versions import VERSIONS
@@ -41,6 +41,10 @@ READ_BY_TRAINING = ("dataset_augmented.parquet", "dataset_plain.parquet")
 def annotation(config: Config) -> Step:
     """The step that makes the shards, whatever their documents."""
     settings = deciding(config, "annotate")
+    if config.propose.chain:  # which calls are kept decides what is sampled after them
+        settings |= filter_settings(config)
+    else:  # left out where it is off, so that results from before it was there are still found
+        del settings["propose"]["chain"]
     inputs = {
         "model": model_identity(config.model),
         "prompts": {key: instantiate.tool_settings(config, key).prompt.fill("") for key in config.tools},
@@ -52,43 +56,12 @@ def annotation(config: Config) -> Step:
 
 def merging(config: Config, shards: Sequence[str] | str) -> Step:
     """The step that makes C* of these shards."""
-    settings = settings_of(config, "generate")
-    settings["filter_threshold"] = thresholds(config)
-    # Left out where they are off, so that results from before they were there are still found.
-    settings["filter"] |= {"leak": config.filter.leak} if config.filter.leak != "keep" else {}
-    settings["filter"] |= {"chance": dict(config.filter.chance)} if config.filter.chance else {}
+    settings = settings_of(config, "generate") | filter_settings(config)
     del settings["tool"]
     digest = shards if isinstance(shards, str) else hashlib.sha256("".join(shards).encode()).hexdigest()
     return Step(
         "generate", VERSIONS["generate"], settings, {"annotation": annotation(config), "shards": digest}
     )
-
-
-def thresholds(config: Config) -> dict[str, float]:
-    """The gain in nats that a call of each tool in use must reach: τ_f and its cost."""
-    cost = config.filter.cost
-    costs: Mapping[str, float] = (
-        cost if isinstance(cost, Mapping) else {key: float(cost) for key in config.tools}
-    )
-    return {
-        key: instantiate.tool_settings(config, key).filter_threshold + costs.get(key, 0.0)
-        for key in config.tools
-    }
-
-
-def rules(config: Config) -> Rules:
-    """How scored calls are filtered. UserError for a tool that is not in use, or a probability above 1."""
-    shares = dict(config.filter.chance or {})
-    cost = config.filter.cost
-    for name, by_tool in (("cost", cost if isinstance(cost, Mapping) else {}), ("chance", shares)):
-        if unknown := sorted(set(by_tool) - set(config.tools)):
-            raise UserError(
-                f"filter.{name}.{unknown[0]}: {unknown[0]} is not among tools={','.join(config.tools)}"
-            )
-    if wrong := next((tool for tool, share in shares.items() if not 0 <= share <= 1), None):
-        raise UserError(f"filter.chance.{wrong} is {shares[wrong]:g}; a probability is from 0 to 1")
-    drop_leaks = config.filter.leak == "drop"
-    return Rules(thresholds(config), config.filter.baseline, drop_leaks, Chance(shares, config.seed))
 
 
 def finished(config: Config) -> Run | None:

@@ -42,6 +42,8 @@ def deciding(config: Config, step: str) -> dict[str, Any]:
     """
     settings: dict[str, Any] = masked(settings_of(config, step), digest=True)
     settings.pop("model", None)
+    if settings.get("objective") == "lm":  # its results do not depend on what other objectives have
+        del settings["objective"], settings["trainer"]["preference"]
     if "tool" in settings:
         settings["tool"] = {key: settings["tool"].get(key, {}) for key in config.tools}
     return settings

@@ -47,7 +47,7 @@ class System:
             return cls(config)
         is_checkpoint = config.model == LATEST  # instead of a model's name
         reference = LATEST if is_checkpoint else config.checkpoint
-        preferred = preferred_training(config.seed, config.model, "" if is_checkpoint else command)
+        preferred = preferred_training(config, "" if is_checkpoint else command)
         run = train_run(results, reference, TRAINED_ON[config.system], config.name, preferred)
         if not is_checkpoint:
             check_base(run, config.model, command)
@@ -162,13 +162,14 @@ def train_run(
     return run
 
 
-def preferred_training(seed: int, model: str, command: str) -> dict[str, Any]:
-    """The settings of the training that `latest` is where there is one: of a model that the command names, and this seed."""
-    return ({"model": model} if _names_model(command) else {}) | {"seed": seed}
+def preferred_training(config: Config, command: str) -> dict[str, Any]:
+    """The settings of the training that `latest` is where there is one: this seed, model and objective if the command names them."""
+    named = {key: getattr(config, key) for key in ("model", "objective") if _names(key, command)}
+    return {**named, "seed": config.seed}
 
 
-def _names_model(command: str) -> bool:
-    return re.search(r"(^|[ '+])model=", command) is not None
+def _names(key: str, command: str) -> bool:
+    return re.search(rf"(^|[ '+]){key}=", command) is not None
 
 
 def check_base(run: Run, model: str, command: str) -> None:
@@ -178,7 +179,7 @@ def check_base(run: Run, model: str, command: str) -> None:
     """
     base = str(run.setting("model", model))
     is_same = Path(base).expanduser().resolve() == Path(model).expanduser().resolve()
-    if not is_same and _names_model(command):
+    if not is_same and _names("model", command):
         raise UserError(
             f"model={model}: checkpoint {run.id[:8]} was trained from {base}; name one that was trained from {model} "
             f"(checkpoint=RUN; toolformer train model={model} makes it), or leave model= out"

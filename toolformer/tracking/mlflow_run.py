@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from toolformer.errors import UserError, one_line
+from toolformer.evaluation.in_words import summary
 from toolformer.results.folder import read_json
-from toolformer.results.provenance import PROJECT, TAG_LIMIT, clean_key, masked_flat, run_name
+from toolformer.results.provenance import PROJECT, TAG_LIMIT, clean_key, masked_flat, plain, run_name
 from toolformer.results.reading import read
 from toolformer.results.run import CONFIG, METRICS, MLFLOW, RESULT, STEP, Run, mlflow_entries, rows_of
 from toolformer.storage import atomic_write, safe_join
@@ -138,13 +139,18 @@ class MlflowRun:
             "error": record.get("error"),
             "mlflow.source.name": f"toolformer {run.stage}",
             "mlflow.parentRunId": self._id_of(run.parent),
-            # MLflow's own pages follow its ids.
-            NOTE: _LINK.sub(lambda link: self._id_of(link[0]) or link[0], str(record.get("description", ""))),
+            NOTE: "\n\n".join(
+                filter(None, (plain(summary(run)), self._linked(str(record.get("description", "")))))
+            ),
         }
         tables = [{"path": name, "type": "table"} for name in _TABLES if name in run.digests]
         if tables:
             tags["mlflow.loggedArtifacts"] = json.dumps(tables)
         return masked_flat({key: value for key, value in tags.items() if value not in (None, "")}, TAG_LIMIT)
+
+    def _linked(self, description: str) -> str:
+        """A description whose links lead to MLflow's runs: its pages follow its ids."""
+        return _LINK.sub(lambda link: self._id_of(link[0]) or link[0], description)
 
     def _writes(self, run: Run) -> Iterator[Callable[[], object]]:
         """All that is to be logged at the end of a run but its status."""

@@ -43,7 +43,7 @@ Runs of Toolformer's stages: `generate` annotates a corpus, `train` finetunes on
 
 - Filter by `tags.stage = "evaluate"`, `tags.system = "toolformer"` or `tags.experiment LIKE "%table4%"`.
 - To compare systems choose their `evaluate` runs, then *Compare*: `Score/<benchmark>` comes first; `<benchmark>/score` has `ci_low`, `ci_high` and `n` beside it.
-- A run's description has its command and the runs it was made from; `toolformer runs` shows the same in a terminal.
+- A run's description has its result, its command and the runs it was made from; `toolformer runs` shows the same in a terminal.
 """
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 """With this tag the pages of MLflow show an experiment as model training, where no view of all experiments is chosen."""

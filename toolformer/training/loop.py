@@ -1,4 +1,7 @@
-"""The Hugging Face Trainer with atomic checkpoints, a separate best model, and perplexity per token."""
+"""The Hugging Face Trainer with atomic checkpoints, a separate best model, and perplexity per token.
+
+`HeldOutTrainer` has what every objective needs; `PackedTrainer` minimises the loss of texts.
+"""
 
 import math
 import shutil
@@ -17,10 +20,10 @@ from toolformer.errors import UserError
 from toolformer.lm import loading
 from toolformer.storage import into_place
 from toolformer.training import checkpoints, lora
-from toolformer.training.data import IGNORED, PackedTexts
+from toolformer.training.data import IGNORED
 from toolformer.training.distributed import not_spread
 from toolformer.training.losses import return_losses, token_losses
-from toolformer.training.progress import OnLog, Progress
+from toolformer.training.progress import Examples, OnLog, Progress
 from toolformer.training.settings import TrainingResult, TrainingSettings
 from toolformer.training.tokens import CALL, RESULT, TEXT
 
@@ -28,39 +31,50 @@ from toolformer.training.tokens import CALL, RESULT, TEXT
 _ROUNDING, _ROUNDING_BF16 = 5e-3, 0.1
 
 
-class PackedTrainer(Trainer):
-    """The Trainer for `PackedTexts`.
+class HeldOutTrainer(Trainer):
+    """A Trainer that is evaluated on `PackedTexts`, keeps a model, and resumes.
 
     Args:
         started: start of the command (time.monotonic, in seconds).
         output_dir: the folder for models.
+        examples: what it is trained on, for the progress in tokens.
+        keep_last: whether the last model is kept, whatever its held-out perplexity.
         arguments: the Trainer's.
     """
 
     def __init__(
-        self, *, settings: TrainingSettings, started: float, output_dir: Path, **arguments: Any
+        self,
+        *,
+        settings: TrainingSettings,
+        started: float,
+        output_dir: Path,
+        examples: Examples,
+        keep_last: bool = False,
+        **arguments: Any,
     ) -> None:
         self.model_config = arguments["model"].config
         self.model_use_cache = getattr(self.model_config, "use_cache", None)
         return_losses(arguments["model"], settings.micro_batch_size * settings.sequence_length)
-        super().__init__(**arguments, compute_loss_func=self._mean_loss, compute_metrics=perplexity_of)
+        super().__init__(**arguments)
+        self.compute_metrics = perplexity_of
         self.settings = settings
         self.started = started
         self.folder = output_dir
+        self.examples = examples
+        self.keep_last = keep_last
         self.checkpoints = output_dir / checkpoints.FOLDER
         # Read once: all processes must agree on whether a model is better.
         self.best = checkpoints.best_record(output_dir)
         # Of the last evaluation: tokens [1, tokens] and their losses in nats [tokens - 1].
         self.first_document: tuple[torch.Tensor, torch.Tensor] | None = None
-        # Summed loss in nats and number of tokens since the last log, [texts, calls or results; 2].
-        self.sums = torch.zeros(3, 2, dtype=torch.float64, device=self.args.device)
 
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
-        """Held-out perplexity; the best model so far is kept."""
+        """Held-out perplexity; the best model so far is kept, or the last one."""
         self.first_document = None
         metrics: dict[str, float] = super().evaluate(*arguments, **options)
         perplexity, step = metrics["eval_perplexity"], self.state.global_step
-        if step > 0 and perplexity < self.best.get("heldout_perplexity", math.inf):
+        is_best = perplexity < self.best.get("heldout_perplexity", math.inf)
+        if step > 0 and (is_best or (self.keep_last and math.isfinite(perplexity))):
             self.best = {"step": step, "heldout_perplexity": perplexity}
             self._keep_best()
         self.control.should_training_stop |= self._is_enough(self.state)
@@ -78,7 +92,7 @@ class PackedTrainer(Trainer):
             self.started -= float(checkpoints.read_json(checkpoint / checkpoints.MANIFEST)["seconds"])
         hours = self.settings.max_hours
         recorder = Progress(
-            cast(PackedTexts, self.train_dataset),
+            self.examples,
             self.settings,
             on_log,
             progress,
@@ -94,37 +108,6 @@ class PackedTrainer(Trainer):
         finally:
             recorder.bar.close()
         return self._finish(recorder.tokens_after(self.state.global_step))
-
-    def compute_loss(self, model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
-        """The mean loss of all targets."""
-        self._kinds = inputs.pop("kinds")
-        # Results are measured even where they are not targets.
-        inputs["targets"] = inputs["labels"].where(self._kinds != RESULT, inputs["input_ids"])
-        return super().compute_loss(model, inputs, *arguments, **options)
-
-    def _mean_loss(
-        self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
-    ) -> torch.Tensor:
-        """The mean loss of the targets; also sums the losses of texts, calls and results (even if not targets)."""
-        losses = outputs["losses"]
-        targets, kinds = labels[:, 1:] != IGNORED, self._kinds[:, 1:]
-        with torch.no_grad():  # on the device, without waiting
-            for row, kind in enumerate((TEXT, CALL, RESULT)):
-                counted = (kinds == kind) & (targets | (kinds == RESULT))
-                self.sums[row, 0] += losses.where(counted, 0).double().sum()
-                self.sums[row, 1] += counted.sum()
-        total = losses.where(targets, 0).sum()
-        return total / (targets.sum() if num_items_in_batch is None else num_items_in_batch)
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds the perplexities of texts, calls and results to the logs of a training step."""
-        if "loss" in logs:
-            sums = self.accelerator.reduce(self.sums.clone(), reduction="sum")
-            self.sums.zero_()
-            for name, (total, count) in zip(("texts", "calls", "results"), sums.tolist(), strict=True):
-                if count:
-                    logs[f"perplexity_{name}"] = math.exp(min(total / count, 700.0))
-        super().log(logs, start_time)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> Any:
         """Linear warm-up, then the schedule of the settings."""
@@ -254,6 +237,46 @@ class PackedTrainer(Trainer):
         if not cut_short:
             for left_over in (self.checkpoints, *self.folder.glob("best*"), partial):
                 shutil.rmtree(left_over, ignore_errors=True)
+
+
+class PackedTrainer(HeldOutTrainer):
+    """The Trainer for `PackedTexts`: the mean loss of their targets."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments, examples=arguments["train_dataset"], compute_loss_func=self._mean_loss)
+        # Summed loss in nats and number of tokens since the last log, [texts, calls or results; 2].
+        self.sums = torch.zeros(3, 2, dtype=torch.float64, device=self.args.device)
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
+        """The mean loss of all targets."""
+        self._kinds = inputs.pop("kinds")
+        # Results are measured even where they are not targets.
+        inputs["targets"] = inputs["labels"].where(self._kinds != RESULT, inputs["input_ids"])
+        return super().compute_loss(model, inputs, *arguments, **options)
+
+    def _mean_loss(
+        self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        """The mean loss of the targets; also sums the losses of texts, calls and results (even if not targets)."""
+        losses = outputs["losses"]
+        targets, kinds = labels[:, 1:] != IGNORED, self._kinds[:, 1:]
+        with torch.no_grad():  # on the device, without waiting
+            for row, kind in enumerate((TEXT, CALL, RESULT)):
+                counted = (kinds == kind) & (targets | (kinds == RESULT))
+                self.sums[row, 0] += losses.where(counted, 0).double().sum()
+                self.sums[row, 1] += counted.sum()
+        total = losses.where(targets, 0).sum()
+        return total / (targets.sum() if num_items_in_batch is None else num_items_in_batch)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Adds the perplexities of texts, calls and results to the logs of a training step."""
+        if "loss" in logs:
+            sums = self.accelerator.reduce(self.sums.clone(), reduction="sum")
+            self.sums.zero_()
+            for name, (total, count) in zip(("texts", "calls", "results"), sums.tolist(), strict=True):
+                if count:
+                    logs[f"perplexity_{name}"] = math.exp(min(total / count, 700.0))
+        super().log(logs, start_time)
 
 
 def perplexity_of(prediction: EvalPrediction) -> dict[str, float]:

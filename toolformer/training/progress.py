@@ -5,7 +5,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -13,7 +13,6 @@ from transformers.trainer_utils import SaveStrategy
 
 from toolformer.errors import UserError
 from toolformer.progress import Bar
-from toolformer.training.data import PackedTexts
 from toolformer.training.distributed import processes, rank
 from toolformer.training.settings import TrainingSettings
 
@@ -21,7 +20,19 @@ OnLog = Callable[[dict[str, float], int], None]
 """Called with metrics and their step."""
 _OF_A_STEP = (
     "loss", "learning_rate", "grad_norm", "perplexity_texts", "perplexity_calls", "perplexity_results",
+    "rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies", "kl",
 )  # fmt: skip
+
+
+class Examples(Protocol):
+    """What a model is trained on, in the order of training."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all examples, padding not counted."""
+
+    def tokens_before(self, index: int) -> int:
+        """Tokens of the examples before this one."""
 
 
 class Progress(TrainerCallback):
@@ -29,7 +40,7 @@ class Progress(TrainerCallback):
 
     def __init__(
         self,
-        training: PackedTexts,
+        training: Examples,
         settings: TrainingSettings,
         on_log: OnLog | None,
         show: bool,

@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,10 @@ from toolformer.training import attention, checkpoints, lora
 from toolformer.training.data import PackedTexts, document_order, single, stream, whole
 from toolformer.training.distributed import deepspeed_configuration, processes, rank
 from toolformer.training.document_masks import Isolation, choose_isolation, collator
-from toolformer.training.loop import PackedTrainer
+from toolformer.training.loop import HeldOutTrainer, PackedTrainer
 from toolformer.training.progress import OnLog
 from toolformer.training.settings import TrainingResult, TrainingSettings
-from toolformer.training.tokens import AnnotatedText, tokenize
+from toolformer.training.tokens import AnnotatedText, TokenizedTexts, tokenize
 
 
 def train(
@@ -53,24 +53,45 @@ def train(
 
     UserError if model, settings, texts and folder do not fit together, for a full disk, or a loss that is not finite.
     """
+    written = [text if isinstance(text, str) else text.written for text in texts]
+
+    def build(arguments: TrainingArguments, started: float) -> HeldOutTrainer:
+        return _trainer(str(model_path), texts, heldout, settings, arguments, Path(output_dir), started)
+
+    return run_training(build, [written, list(heldout)], settings, Path(output_dir), on_log, progress)
+
+
+def run_training(
+    build: Callable[[TrainingArguments, float], HeldOutTrainer],
+    content: Any,
+    settings: TrainingSettings,
+    output_dir: Path,
+    on_log: OnLog | None,
+    progress: bool,
+    arguments: Callable[..., TrainingArguments] = TrainingArguments,
+) -> TrainingResult:
+    """Trains in a folder, from its last whole checkpoint; returns the result if the training is done.
+
+    Args:
+        build: makes the Trainer from its arguments and the start of the command (time.monotonic, in seconds).
+        content: what is trained and evaluated on, as JSON: a folder is continued with the same alone.
+        arguments: the Trainer's class of arguments.
+    """
     started = time.monotonic()
-    output_dir = Path(output_dir)
     folder = output_dir / checkpoints.FOLDER
     accumulation = settings.accumulation(processes())
     if done := checkpoints.finished(output_dir, settings.max_hours):
         if rank() == 0 and done.ended_by_max_hours is None:
             shutil.rmtree(folder, ignore_errors=True)  # of a process that ended between the last two steps
         return done
-    arguments = _arguments(settings, folder, accumulation)
-    written = [text if isinstance(text, str) else text.written for text in texts]
-    digest = hashlib.sha256(json.dumps([written, list(heldout)]).encode()).hexdigest()
+    chosen = _arguments(settings, folder, accumulation, arguments)
+    digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
     dtype = loading.number_format(settings.dtype, settings.device)
     with checkpoints.held(folder, {"texts": digest[:16], "processes": processes(), "dtype": dtype}):
         resume = checkpoints.to_resume(output_dir, settings.keep_checkpoints) if rank() == 0 else None
         resume = broadcast_object_list([resume])[0]
-        arguments.eval_on_start = resume is None
-        trainer = _trainer(str(model_path), texts, heldout, settings, arguments, output_dir, started)
-        return trainer.run_to_end(resume, on_log, progress)
+        chosen.eval_on_start = resume is None
+        return build(chosen, started).run_to_end(resume, on_log, progress)
 
 
 def _trainer(
@@ -87,7 +108,7 @@ def _trainer(
     # bfloat16 weights would lose updates of 1e-5; only products are in lower precision.
     has_calls = any(isinstance(text, AnnotatedText) and text.calls for text in texts)
     model, tokenizer = loading.load_causal(model_path, torch.float32, has_calls)
-    _check_context(model, settings)
+    check_context(model, settings)
     if not settings.deepspeed:  # which moves its parts itself
         model.to(arguments.device)
     by_document = not settings.compile and (
@@ -96,7 +117,7 @@ def _trainer(
     )
     isolation = choose_isolation(model, settings.sequence_length, settings.micro_batch_size, by_document)
     training, evaluation = _packed(texts, heldout, tokenizer, isolation, settings)
-    _check_embedding(model, tokenizer, training, evaluation)
+    check_embedding(model, tokenizer, training.documents, evaluation.documents)
     arguments.max_steps = math.ceil(len(training) / settings.batch_size)
     if settings.lora_rank:
         set_seed(settings.seed)  # adapters begin at random; the Trainer seeds only what comes after it
@@ -120,7 +141,7 @@ def _trainer(
     return trainer
 
 
-def _check_context(model: Any, settings: TrainingSettings) -> None:
+def check_context(model: Any, settings: TrainingSettings) -> None:
     """UserError if sequences are longer than the model's context."""
     context, length = loading.context_length(model.config), settings.sequence_length
     if context is not None and length > context:
@@ -129,10 +150,10 @@ def _check_context(model: Any, settings: TrainingSettings) -> None:
         )
 
 
-def _check_embedding(model: Any, tokenizer: Any, *texts: PackedTexts) -> None:
+def check_embedding(model: Any, tokenizer: Any, *texts: TokenizedTexts) -> None:
     """UserError if the embedding has no row for a token to train on or to pad with."""
     rows = int(model.config.get_text_config().vocab_size)
-    used = [tokenizer.pad_token_id or 0, *(int(packed.documents.ids.max()) for packed in texts)]
+    used = [tokenizer.pad_token_id or 0, *(int(tokenized.ids.max()) for tokenized in texts)]
     if max(used) >= rows:
         token = tokenizer.convert_ids_to_tokens(max(used))
         raise UserError(
@@ -149,23 +170,33 @@ def _packed(
     settings: TrainingSettings,
 ) -> tuple[PackedTexts, PackedTexts]:
     """The sequences to train and to evaluate on."""
-    documents, evaluated = tokenize(texts, tokenizer), tokenize(heldout, tokenizer)
+    documents = tokenize(texts, tokenizer)
     order = document_order(len(documents), settings.seed, settings.epochs)
     limit = settings.max_steps * settings.batch_size if settings.max_steps else None
     size = settings.sequence_length
     if isolation == "single":
         train_layout = single(documents.lengths, order, size, limit)
-        heldout_layout = single(evaluated.lengths, range(len(evaluated)), size)
     else:
         train_layout = stream(documents.lengths, order, size, limit)
-        heldout_layout = whole(evaluated.lengths, size)
     # Otherwise processes would get some sequences twice to fill their last micro batch.
     together = settings.micro_batch_size * processes()
     training = PackedTexts(documents, train_layout, settings.train_on_results, multiple=together)
-    evaluation = PackedTexts(evaluated, heldout_layout, multiple=together)
+    evaluation = pack_heldout(heldout, tokenizer, isolation, settings)
     if not training.targets or not evaluation.targets:
         raise UserError("training: the texts have no token to predict; give longer texts")
     return training, evaluation
+
+
+def pack_heldout(
+    heldout: Sequence[str], tokenizer: Any, isolation: Isolation, settings: TrainingSettings
+) -> PackedTexts:
+    """The sequences to evaluate on: every held-out text, or every window of a long one, once."""
+    documents, size = tokenize(heldout, tokenizer), settings.sequence_length
+    in_order = range(len(documents))
+    layout = (
+        single(documents.lengths, in_order, size) if isolation == "single" else whole(documents.lengths, size)
+    )
+    return PackedTexts(documents, layout, multiple=settings.micro_batch_size * processes())
 
 
 def _drops_attention(model: Any) -> bool:
@@ -173,12 +204,14 @@ def _drops_attention(model: Any) -> bool:
     return any(getattr(model.config, name, 0) for name in ("attention_dropout", "attn_pdrop"))
 
 
-def _arguments(settings: TrainingSettings, folder: Path, accumulation: int) -> TrainingArguments:
+def _arguments(
+    settings: TrainingSettings, folder: Path, accumulation: int, make: Callable[..., TrainingArguments]
+) -> TrainingArguments:
     device = loading.choose_device(settings.device)
     interval = settings.eval_every if settings.save_every is None else settings.save_every
     # Accelerate imports DeepSpeed if it is installed, which warns on machines without a GPU.
     os.environ.setdefault("DS_ACCELERATOR", "cpu" if device == "cpu" else "cuda")
-    arguments = TrainingArguments(
+    arguments = make(
         output_dir=str(folder),
         deepspeed=deepspeed_configuration(settings.deepspeed, device) if settings.deepspeed else None,
         use_cpu=device == "cpu",

@@ -17,6 +17,7 @@ from toolformer.annotation.shards import ShardStore
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
+from toolformer.stages.filtering import rules
 from toolformer.tools.runtime import Usage, usages
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class Worker:
             paragraphs=config.corpus.paragraphs,
             floor=self._store.floor,
             rules=config.screen,
+            filter=rules(config),
         )
         return annotator, batch_tokens
 

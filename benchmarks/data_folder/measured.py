@@ -1,0 +1,26 @@
+"""`DataFile.digest` of the files that the results in docs/ were measured with, by name."""
+
+MEASURED = {
+    "svamp": "aa022c18191f7a3fc6712f62d8c011b8b07685dfce67279a1e655cb3176a307e",
+    "mawps": "6f8ba3bd4695f58334d8201a1f50fd31e009332879b02a845225f0c1cc782eb6",
+    "webqs": "22adc454486e1a371605681f26baa86d80c7d0424c10f6444fc081cce04c369d",
+    "nq": "04972c2f4df9eff2654afc2f35a8de1c5858fd9f8f1139aa1f11d207aa4b9373",
+    "triviaqa": "e59c71c291d4eb012c5f8eb8c244096c4dfffc75b93419a6c727fe8eb6f4276e",
+    "lama_squad": "0d5a52cd877c30b17f5526b08b83ccf6464ab14c89b671235d76fa60cf5f368e",
+    "lama_trex": "648aa2941f352543970c3ba73cae05a04c92ed31df58aba3161a21f7ab4b6851",
+    "wikitext_perplexity": "eabe844f620db1ea5d9922734ed667a59e5dc808c5a3b03464cad2391f9d6cc7",
+    "xquad_en": "a448a40b05de8976a6f655a884a233ba56e5ad997801c3c7ddd0916137ede8a9",
+    "xquad_es": "029e4fd7104d82fe68906b2a8f38fab906c4196e53c58026a04698db5d1c7680",
+    "xquad_de": "9eee102c6d0551bfa9e9557f9c5842ada78718f1709cdfc09c0db663cb5f24b3",
+    "xquad_hi": "13000577e303991c5127fc55eab4dd44b953d53b532faf545e98eb96a94c7c60",
+    "xquad_vi": "5d6a508e585f2d031d9d7343eab206704636bdb54a40f7d05492238e35b6f569",
+    "xquad_zh": "13470761e6b03f6fcfdbb6cbd6092b861b90ab3ae7836eec29b39767a9bf0b74",
+    "xquad_ar": "01f810a8d413978bddfc7696814dd8e29a689d44c1f07125f93a58dacf5b5775",
+    "gsm8k_train": "a7eb8b81b937da51b9fc253927ee2b4050230eca06cb9620ae74c2c194c245b2",
+    "web_documents": "2339090d6ffd8761d95dd2b0a2d8cf2df5ce23a6ab32852700dde938634d3ef0",
+    "squad_train": "09a21addbb3832ccca36e2fd9b1721285a1565a771e206a4ca6975d49e0e8e04",
+    "2wiki_passages": "3bc585dfd091ba78945189a0405ba9ce7bed2b384862d315a0bc53ca70f91c71",
+    "trex_evidences": "e4dd53ab8d878fab51891592c2a2e3a42c4451dc0b28195e5a8cd742036480a1",
+    "nq_passages": "e518810444a86d5892d1e41d89c292e20880bee80a15ac080ea0032be43343f4",
+    "wikipedia_articles": "6611d2c8e996f54786056be87d7ba8d940f1c88227b099a96bfcac566d9810b0",
+}

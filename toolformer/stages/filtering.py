@@ -1,0 +1,46 @@
+"""The filter of scored calls, from the configuration."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolformer.annotation.merge import Chance
+from toolformer.annotation.results import Rules
+from toolformer.errors import UserError
+from toolformer.stages import instantiate
+from toolformer.stages.config import Config
+
+
+def filter_settings(config: Config) -> dict[str, Any]:
+    """The settings that decide which scored calls are kept."""
+    # Left out where they are off, so that results from before they were there are still found.
+    leak = {"leak": config.filter.leak} if config.filter.leak != "keep" else {}
+    chance = {"chance": dict(config.filter.chance)} if config.filter.chance else {}
+    filters = {"baseline": config.filter.baseline, **leak, **chance}
+    return {"filter": filters, "filter_threshold": thresholds(config)}
+
+
+def thresholds(config: Config) -> dict[str, float]:
+    """The gain in nats that a call of each tool in use must reach: τ_f and its cost."""
+    cost = config.filter.cost
+    costs: Mapping[str, float] = (
+        cost if isinstance(cost, Mapping) else {key: float(cost) for key in config.tools}
+    )
+    return {
+        key: instantiate.tool_settings(config, key).filter_threshold + costs.get(key, 0.0)
+        for key in config.tools
+    }
+
+
+def rules(config: Config) -> Rules:
+    """How scored calls are filtered. UserError for a tool that is not in use, or a probability above 1."""
+    shares = dict(config.filter.chance or {})
+    cost = config.filter.cost
+    for name, by_tool in (("cost", cost if isinstance(cost, Mapping) else {}), ("chance", shares)):
+        if unknown := sorted(set(by_tool) - set(config.tools)):
+            raise UserError(
+                f"filter.{name}.{unknown[0]}: {unknown[0]} is not among tools={','.join(config.tools)}"
+            )
+    if wrong := next((tool for tool, share in shares.items() if not 0 <= share <= 1), None):
+        raise UserError(f"filter.chance.{wrong} is {shares[wrong]:g}; a probability is from 0 to 1")
+    drop_leaks = config.filter.leak == "drop"
+    return Rules(thresholds(config), config.filter.baseline, drop_leaks, Chance(shares, config.seed))
