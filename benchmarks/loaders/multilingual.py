@@ -65,10 +65,9 @@ def squad_rows(path: Path) -> Iterator[Placed]:
 def squad_paragraphs(path: Path) -> Iterator[Placed]:
     """The paragraphs of a file in SQuAD's layout: its articles' `title`, `context`, `qas`."""
     for article in list_of(read_document(path), "data", str(path), dict):
-        for number, paragraph in enumerate(list_of(article, "paragraphs", str(path), dict)):
-            place = f"{path}, {article.get('title')}, paragraph {number}"
-            context = text_of(paragraph, "context", place)
-            yield place, {**paragraph, "title": article.get("title"), "context": context}
+        for paragraph in list_of(article, "paragraphs", str(path), dict):
+            context = text_of(paragraph, "context", str(path))
+            yield str(path), {**paragraph, "title": article.get("title"), "context": context}
 
 
 def _joined(rows: Iterable[Placed], english: Iterable[Placed], question: bool) -> Iterator[Placed]:

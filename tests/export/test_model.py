@@ -33,6 +33,7 @@ class Hub(ThreadingHTTPServer):
         self.created: list[dict[str, Any]] = []
         self.commits: list[tuple[str, dict[str, bytes]]] = []
         """The path and query of each commit, and its files."""
+        self.pull_requests: list[bool] = []
         self.tokens: set[str | None] = set()
         self.refuses = False
 
@@ -51,6 +52,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == "/api/validate-yaml":
             head = yaml.safe_load(json.loads(body)["content"].split("---")[1])
             self._answer({"errors": [], "warnings": []} if head["license"] else {"errors": ["no licence"]})
+        elif self.path.endswith("/discussions"):
+            hub.pull_requests.append(json.loads(body)["pullRequest"])
+            self._answer({"num": len(hub.pull_requests)})
         elif "/preupload/" in self.path:
             paths = [file["path"] for file in json.loads(body)["files"]]
             files = [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in paths]
@@ -59,13 +63,24 @@ class _Handler(BaseHTTPRequestHandler):
             entries = [json.loads(line)["value"] for line in body.splitlines() if b'"file"' in line[:20]]
             files = {entry["path"]: base64.b64decode(entry["content"]) for entry in entries}
             hub.commits.append((self.path, files))
-            commit = {"commitUrl": f"{hub.url}/me/model/commit/{'0' * 40}", "commitOid": "0" * 40}
-            self._answer({**commit, "pullRequestUrl": f"{hub.url}/me/model/discussions/1"})
+            self._answer({"commitUrl": f"{hub.url}/me/model/commit/{'0' * 40}", "commitOid": "0" * 40})
         else:
             self._answer({"error": "unknown"}, 404)
 
     def do_GET(self) -> None:
-        self._answer({"error": f"no {self.headers['Authorization']}"}, 403 if self.server.refuses else 404)
+        if self.server.refuses or "/discussions/" not in self.path:
+            self._answer({"error": f"no {self.headers['Authorization']}"}, 403)
+            return
+        repo = {"name": "me/model", "type": "model"}
+        about = {
+            "title": "",
+            "num": 1,
+            "createdAt": "2026-01-01T00:00:00.000Z",
+            "status": "draft",
+            "repo": repo,
+        }
+        changes = {"isPullRequest": True, "events": [], "changes": {"base": "main"}, "filesWithConflicts": []}
+        self._answer({**about, **changes})
 
     def _answer(self, value: Any, status: int = 200) -> None:
         data = json.dumps(value).encode()
@@ -192,7 +207,7 @@ def test_a_push_is_a_private_pull_request_of_all_files(
     words = ["latest", str(tmp_path / "out"), "--push", "me/model", f"paths.root={results.root}"]
     assert main(["export", "model", *words]) == 0
     ((path, pushed),) = hub.commits
-    assert path == "/api/models/me/model/commit/main?create_pr=1"
+    assert hub.pull_requests == [True] and path == "/api/models/me/model/commit/refs%2Fpr%2F1"
     assert hub.created[0]["visibility"] == "private" and hub.tokens == {f"Bearer {SECRET}"}
     assert pushed == files(tmp_path / "out") and ".eval_results/svamp_with_tools.yaml" in pushed
     shown = capsys.readouterr()
@@ -205,7 +220,8 @@ def test_public_and_commit_are_asked_for(hub: Hub, results: Results, annotation:
     words = [str(tmp_path / "out"), "--push", "me/data", "--public", "--commit", f"paths.root={results.root}"]
     assert main(["export", "dataset", "latest", *words]) == 0
     ((path, pushed),) = hub.commits
-    assert path == "/api/datasets/me/data/commit/main" and "data/train.parquet" in pushed
+    assert path == "/api/datasets/me/data/commit/main" and not hub.pull_requests
+    assert "data/train.parquet" in pushed
     assert hub.created[0]["visibility"] == "public" and hub.created[0]["type"] == "dataset"
 
 
