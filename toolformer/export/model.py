@@ -59,9 +59,9 @@ def export_model(results: Results, run: Run, folder: Path, *, name: str = "", co
         for path in files:
             shutil.copyfile(path, made / path.name)
         _check(made, read_json(model / RECORD).get("sha256"), run)
-        for path, text in evaluations.files(evaluated, name).items():
-            (made / path).parent.mkdir(parents=True, exist_ok=True)
-            atomic_write(made / path, text.encode())
+        for place, text in evaluations.files(evaluated, name).items():
+            (made / place).parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(made / place, text.encode())
         atomic_write(made / CARD, _card(results, run, evaluated, model, name, command).encode())
     log.info("export: the model of run %s with %d evaluations in %s", run.id[:8], len(evaluated), folder)
     return evaluated
