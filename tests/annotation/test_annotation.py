@@ -185,16 +185,11 @@ def test_a_translation_of_what_comes_later_is_dropped(tiny_gpt2: LanguageModel) 
     done = [execute([one], {"translation": Recording()})[0].status for one in asked]
     assert done == [LOOK_AHEAD, SCORED]
 
-    class Proposed(Annotator):
-        """Proposes this one call, after the first token."""
-
-        def _propose(self, *_: object) -> tuple[list[Candidate], dict[str, int]]:
-            return [candidate(window, 1, call, tool=settings.key)], {}
-
     for key, selector in (("translation", "any"), ("mine", "translation"), ("mine", "any")):
         settings = replace(QA, key=key, selector=selector)
-        rows = Proposed(tiny_gpt2, [settings], {key: Recording()}).annotate([window.document]).rows
-        assert (rows[0]["status"] == LOOK_AHEAD) == (key == "translation" or selector == "translation")
+        annotator = Annotator(tiny_gpt2, [settings], {key: Recording()})
+        (one,) = annotator._execute([candidate(window, 1, call, tool=key)])
+        assert (one.status == LOOK_AHEAD) == (key == "translation" or selector == "translation")
 
 
 def test_kept_calls_are_inserted_into_unchanged_texts(tiny_gpt2: LanguageModel) -> None:

@@ -223,7 +223,7 @@ def test_published_rows_become_rows_of_the_folder(fetched: Path, name: str) -> N
     assert {*FILES[name].fields} <= {*next(FILES[name].read(file))[1]}
 
 
-@pytest.mark.parametrize("task", DATA_FILES)
+@pytest.mark.parametrize("task", sorted({*DATA_FILES} - {"svamp_two_step", "mawps_two_step", "trex_two_hop"}))
 def test_a_benchmark_reads_the_folder(fetched: Path, task: str) -> None:
     row = documents(task, data_dir=str(fetched))[0]
     expected = {"templama": "FC Ulm", "mawps": "9.0", "svamp": "3.0", "asdiv": "9", "lama_squad": "blue"}
@@ -336,7 +336,8 @@ def test_a_file_that_fails_does_not_keep_others_from_being_fetched(
     assert "toolformer: data: 2wiki_passages: " in captured.err
 
 
-def test_a_folder_is_listed(fetched: Path, capsys: Capture) -> None:
+def test_a_folder_is_listed(fetched: Path, capsys: Capture, monkeypatch: Patch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
     assert main(["data", "list", str(fetched)]) == 0
     table = capsys.readouterr().out
     assert (

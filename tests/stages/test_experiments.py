@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import shlex
 from dataclasses import fields
 from pathlib import Path
 
@@ -26,7 +27,18 @@ PLACES = ["corpus.path=corpus", "heldout.path=heldout"]
 
 def test_there_is_an_experiment_for_every_result() -> None:
     results = {"table", "table2", "table8", "table9", "table10", "figure4"}
-    own = {"paper", "demo", "smoke", "evidence", "ladder", "threshold"}
+    own = {
+        "paper",
+        "demo",
+        "smoke",
+        "evidence",
+        "ladder",
+        "threshold",
+        "costs",
+        "loss",
+        "preferences",
+        "chain",
+    }
     assert set(NAMES) == results | own
     assert set(validate(compose("report", ["experiment=paper", *PLACES])).run.experiments) == results
 
@@ -58,8 +70,11 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None:
     """The first job of every stage, with its corpus, tools, thresholds, recipe and benchmarks."""
     # The embedded corpus is refused a path.
-    read = [] if name in ("demo", "smoke", "ladder", "threshold") else places
-    if name == "evidence":
+    embedded = ("demo", "smoke", "ladder", "threshold", "costs", "preferences")
+    read = [] if name in embedded else places
+    if name == "chain":
+        read = [places[0], "corpus.text_field=raw_content"]
+    if name in ("evidence", "loss"):
         indexes = [f"tool.{tool}.implementation.retriever.index_path=null" for tool in ("search", "qa")]
         read = [places[0], "corpus.text_field=raw_content", *indexes]
     sweep = parse("evaluate", [f"experiment={name}", *read])
@@ -87,9 +102,12 @@ def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None
 def test_an_experiments_file_opens_with_its_command(name: str) -> None:
     lines = (CONF / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     head = lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
-    commands = [line.removeprefix("#").split() for line in head if re.search(r" toolformer (run|demo)", line)]
+    commands = [
+        shlex.split(line.removeprefix("#")) for line in head if re.search(r" toolformer (run|demo)", line)
+    ]
     assert commands and any(f"experiment={name}" in words or words[-1:] == ["demo"] for words in commands)
     keys = [word.replace("DIR", "/") for word in commands[-1] if "=" in word and word != "model=FOLDER"]
+    keys = [key for key in keys if not key.startswith("seed=")]  # `run` sweeps over several
     validate(compose("report", keys))
 
 

@@ -256,6 +256,7 @@ def test_a_lower_threshold_than_the_shards_serve_is_refused(
 
 
 def test_filters_need_no_annotation(place: Place, generate: Any, tmp_path: Path) -> None:
+    place.log.unlink(missing_ok=True)
     assert generate() == 0 and generate("filter.chance={calendar: 0.5}") == 0
     assert sum(map(len, who_did(place.log).values())) == 2 * SHARDS, "each document was asked for once"
     kept = sorted(run.metrics["calls_kept"] for run in place.runs(tmp_path))

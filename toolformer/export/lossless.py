@@ -38,7 +38,7 @@ def segments(ids: Sequence[int], labels: Sequence[int], tokenizer: Any) -> list[
     it joins the next one.
     """
     in_loss = [label != IGNORED for label in labels]
-    for flags in (in_loss, [*in_loss[1:2], *in_loss[1:]]):
+    for flags in (in_loss, [*(in_loss[1:2] or in_loss), *in_loss[1:]]):
         made: list[Segment] = []
         for label, group in groupby(zip(flags, ids, strict=True), key=lambda pair: pair[0]):
             texts = _texts([token for _, token in group], tokenizer)

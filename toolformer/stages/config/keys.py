@@ -87,7 +87,7 @@ def meant(name: str, value: str, command: str) -> str:
     last = name.rpartition(".")[2]
     stage = "evaluate" if command in EVALUATING else command
     found = [key for key in keys() if key.name.rpartition(".")[2] == last]
-    found.sort(key=lambda key: key.section != stage)
+    found.sort(key=lambda key: (key.section != stage, key.name.count(".")))
     found = (
         [key for key in found if key.name == name] or [key for key in found if stage in key.readers] or found
     )
