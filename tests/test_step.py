@@ -20,8 +20,6 @@ UNDECIDING = {
     *("tool.NAME.demonstrations", "tool.NAME.instruction", "tool.NAME.prompt", "trainer.deepspeed"),
     # Become settings of `tool`.
     *("tool_sources", "tools", "tool_default"),
-    # In the thresholds, or where they are on (stages/filtering.py).
-    *("filter.chance", "filter.cost", "filter.leak"),
     # How, where and how fast; rounding aside, the same results.
     *("decoding.batch_size", "endpoint", "engine", "generate.shard_size", "lm.device", "paths.cache"),
     *("tool.NAME.batch_size", "tool.NAME.cache", "tool.NAME.timeout", "tool.NAME.tries", "tool.NAME.workers"),
