@@ -177,12 +177,13 @@ def begins_result(text: str) -> bool:
 
 
 def begins_call(text: str, names: Collection[str]) -> bool:
-    """Whether a call of a tool with one of these names is begun in a text.
+    """Whether a call of a tool with one of these names is begun in a text; not within the quoted input of a call that opens it.
 
     >>> begins_call("Calculator(2 + [QA(", ["QA"]), begins_call("Calculator(2 + (", ["QA", "Calculator"])
     (True, False)
     """
-    return any(begun[1] in names for begun in _CALL_BEGUN.finditer(text))
+    start = _quotes_end(text)
+    return start is not None and any(begun[1] in names for begun in _CALL_BEGUN.finditer(text, start))
 
 
 def _quotes_end(text: str) -> int | None:

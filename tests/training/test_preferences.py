@@ -31,7 +31,8 @@ EARLIER = ApiCall("Calculator", "800 / 2", "400")
 def row(position: int, call: ApiCall, gain: float | None, kept: bool = False, **more: Any) -> dict[str, Any]:
     written = linearise(replace(call, result=None)).strip()
     row = {"doc_id": "a", "tool": "calculator", "position": position, "call": written, "result": call.result}
-    return {**row, "filter_gain": gain, "kept": kept, **more}
+    losses = {"loss_none": 3.0, "loss_result": None if gain is None else 3.0 - gain}
+    return {**row, **losses, "filter_gain": gain, "kept": kept, **more}
 
 
 def found(*rows: Mapping[str, Any], margin: float = 0.1) -> list[Preference]:
@@ -55,6 +56,11 @@ def test_the_text_is_preferred_to_a_harmful_call_where_none_was_kept() -> None:
 @pytest.mark.parametrize("gain", [0.05, 0.0, -0.05, None])
 def test_a_call_that_does_not_clearly_harm_is_not_rejected(gain: float | None) -> None:
     assert found(row(SECOND, BAD, gain)) == []
+
+
+def test_a_call_that_is_better_than_none_is_not_rejected_whatever_the_papers_gain() -> None:
+    helps = row(SECOND, BAD, -0.5) | {"loss_result": 2.5}
+    assert found(helps) == []
 
 
 def test_without_a_margin_a_call_of_no_effect_is_not_harmful() -> None:

@@ -33,9 +33,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--commit", action="store_true", help="--push commits to main instead of a pull request"
     )
-    example = (
-        "format=datasets|axolotl|trl|messages|llamafactory trainer.train_on_results=false paths.root=DIR"
-    )
+    example = "format=datasets|axolotl|trl|messages|llamafactory|kto|dpo trainer.train_on_results=false paths.root=DIR"
     options = parser.parsed(arguments, example)
     if "=" in options.folder or "=" in options.run:
         raise UsageError("name a run and a folder: toolformer export KIND RUN FOLDER")
@@ -78,6 +76,7 @@ def _export(options: argparse.Namespace, arguments: list[str]) -> None:
             train_on_results=config.trainer.train_on_results,
             limit_per_tool=config.trainer.limit_per_tool,
             seed=config.seed,
+            margin=config.trainer.preference.margin,
             command=command,
         )
     print(printable(str(folder)))

@@ -35,6 +35,7 @@ def export_dataset(
     train_on_results: bool = True,
     limit_per_tool: int = 25_000,
     seed: int = 0,
+    margin: float = PreferenceRecipe.margin,
     command: str = "",
 ) -> Written:
     """Writes C* of a finished generate run into a new folder, with a data card.
@@ -44,6 +45,7 @@ def export_dataset(
         model: whose tokenizer cuts the texts; by default the model that annotated.
         train_on_results: whether results are in the loss (formats of tokens).
         limit_per_tool: rows per tool, as in training; the format `datasets` has all rows.
+        margin: nats by which a rejected call harms (`dpo`, `kto`).
         command: for the card.
 
     Raises:
@@ -59,7 +61,7 @@ def export_dataset(
         rows,
         lambda: _tokenizer(tokenizer),
         train_on_results,
-        lambda: read_preferences(results, [run], PreferenceRecipe().margin),
+        lambda: read_preferences(results, [run], margin),
     )
     with new_folder(folder) as made:
         path = made / chosen.file

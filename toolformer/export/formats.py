@@ -18,7 +18,8 @@ UNREPRESENTABLE = "no segments of text give its tokens"
 _TOKENS = pa.schema({"input_ids": pa.list_(pa.int32()), "assistant_masks": pa.list_(pa.int8())})
 _PREFERENCES = (
     "A completion is a call with its result, or no call, and the next five tokens of the text: a kept call is preferred to the text "
-    "without it and to a call with a gain below zero, and the text to such a call where none was kept. Trainers that read "
+    "without it and to a call that harms, and the text to such a call where none was kept. A call harms if with its result the "
+    "next tokens have a clearly higher loss than without a call: that is about the loss, and its result may be right. Trainers that read "
     "texts split them by themselves and may end each completion with EOS, which this project's training does not."
 )
 _BATCH = 1000

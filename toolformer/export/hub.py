@@ -18,7 +18,7 @@ def check(repository: str) -> None:
     """UserError for a name that is not OWNER/NAME, or without a token: before anything is written."""
     if not re.fullmatch(REPOSITORY, repository):
         raise UserError(f"--push: {repository!r:.100} is no repository; name it as OWNER/NAME")
-    if not os.environ.get(TOKEN):
+    if not os.environ.get(TOKEN, "").strip():
         raise UserError(
             f"--push: set the environment variable {TOKEN} to a token that may write to {repository}"
         )
@@ -36,7 +36,9 @@ def push(folder: Path, repository: str, kind: str, *, public: bool = False, comm
         UserError: a wrong name, no token, or the Hub refuses or cannot be reached; the folder stays.
     """
     check(repository)
-    token = os.environ[TOKEN]
+    token = os.environ[
+        TOKEN
+    ].strip()  # a line end, as of a file, would be refused and repeated in the refusal
     from huggingface_hub import HfApi
 
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=token)
@@ -50,7 +52,8 @@ def push(folder: Path, repository: str, kind: str, *, public: bool = False, comm
             create_pr=not commit,
         )
     except Exception as error:  # the client raises its own types and those of the HTTP library
-        reason = one_line(error).replace(token, MASK)
+        # Masked before it is cut: half a token is a secret too.
+        reason = one_line(Exception(str(error).replace(token, MASK) or type(error).__name__))
         raise UserError(
             f"--push: {repository} was not updated ({reason}); {folder} is written: check {TOKEN} and its rights, then give "
             "the command again with a new folder"

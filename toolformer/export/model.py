@@ -112,8 +112,9 @@ def _card(results: Results, run: Run, evaluated: Sequence[Run], model: Path, nam
         "pipeline_tag": "text-generation",
         "tags": ["toolformer", *(["tool-use"] if calls else [])],
     }
-    if "/" in base and model_name(base) == base:
-        head["base_model"] = base
+    on_the_hub = cards.BUNDLED.get(base, base)
+    if "/" in on_the_hub and model_name(on_the_hub) == on_the_hub:
+        head["base_model"] = on_the_hub
     return cards.card(
         head,
         f"# {cards.markdown(name)}\n",
@@ -164,12 +165,12 @@ def _purpose(calls: bool) -> str:
 
 def _lineage(results: Results, trainings: Sequence[Run], base: str) -> list[tuple[object, ...]]:
     """From the base model and the corpus to the model: a row per run."""
-    rows: list[tuple[object, ...]] = [("base model", model_name(base), "")]
+    rows: list[tuple[object, ...]] = [("base model", model_name(cards.BUNDLED.get(base, base)), "")]
     for run in trainings:
         for annotation in _annotations(results, run):
             calls, texts = (annotation.metrics.get(name, 0) for name in ("calls_kept", "texts_kept"))
             tools = ", ".join(f"{tool} (τ_f {value:g})" for tool, value in _thresholds(annotation).items())
-            corpus = cards.public(str(annotation.facts.get("corpus", "")))
+            corpus = cards.last_part(str(annotation.facts.get("corpus", "")))
             what = f"run {annotation.id}: {corpus}; {calls:,.0f} calls kept in {texts:,.0f} texts; {tools}"
             rows.append(("annotation", what, cards.code(cards.public(annotation.command))))
         kind = "C* (texts with calls)" if run.facts.get("data") == "augmented" else "C (texts without calls)"

@@ -77,8 +77,8 @@ def _choose(
 ) -> Iterator[tuple[str, ApiCall | None, ApiCall | None]]:
     """Tool, chosen and rejected of each preference at one position."""
     best = max((row for row in rows if row["kept"]), key=_gain, default=None)
-    harmful = [row for row in rows if not row["kept"] and _gain(row) < 0 and _gain(row) <= -margin]
-    rejected = max(harmful, key=_gain, default=None)
+    harmful = [row for row in rows if not row["kept"] and _over_text(row) < 0 and _over_text(row) <= -margin]
+    rejected = max(harmful, key=_over_text, default=None)
     if best:
         yield best["tool"], _executed(best), None
     if rejected:
@@ -88,6 +88,14 @@ def _choose(
 def _gain(row: Mapping[str, Any]) -> float:
     """In nats under the run's baseline; an upper bound where nothing more was scored."""
     return float(row["filter_gain"])
+
+
+def _over_text(row: Mapping[str, Any]) -> float:
+    """In nats, how much a call with its result lowers the loss against the text without a call, whatever the run's baseline.
+
+    The paper's gain is smaller where the call alone helps too: a call that it drops may still be better than none.
+    """
+    return float(row["loss_none"] - row["loss_result"])
 
 
 def _executed(row: Mapping[str, Any]) -> ApiCall:
