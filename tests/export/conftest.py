@@ -57,6 +57,8 @@ def candidates_of(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             "call": f"[Harmful({call['position']})]" if harms else _without_result(call["written"]),
             **{"result": call["result"], "status": "scored", "kept": not harms},
             "filter_gain": -1.0 if harms else call["gain"],
+            "loss_none": 3.0,
+            "loss_result": 4.0 if harms else 3.0 - call["gain"],
         }
         for row in rows
         for call in row["calls"]
