@@ -146,7 +146,7 @@ _NEWS_NOTE = (
     "there. The texts with dates are others."
 )
 _WIKIPEDIA_NOTE = (
-    "Replaces 1,000 articles of the Pile, which is no longer distributed; iamgroot42/mimir gives parts of it on request. The "
+    "Replaces 1,000 articles of the Pile, which is not distributed any more; iamgroot42/mimir gives parts of it on request. The "
     "index holds other articles."
 )
 _EVIDENCES_NOTE = (

@@ -1,4 +1,4 @@
-"""What a call holds that stands only after it; and the filter's costs, leaks and chance."""
+"""What a call holds that appears only after it; and the filter's costs, leaks and chance."""
 
 import random
 from typing import Any

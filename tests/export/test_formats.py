@@ -193,7 +193,7 @@ def test_an_exported_folder_is_read_by_load_dataset(
         (["model", "latest", "OUT"], "there is no finished train run"),
         (["dataset", "latest", "OUT", "data=plain"], "data=plain is not exported"),
         (["dataset", "latest", "OUT", "--public"], "are for --push"),
-        (["dataset", "latest", "OUT", "--push", "a/../b"], "is no repository"),
+        (["dataset", "latest", "OUT", "--push", "a/../b"], "is not a repository name"),
         (["dataset", "latest", "OUT", "--push", "me/data"], "set the environment variable HF_TOKEN"),
     ],
 )

@@ -39,7 +39,7 @@ def log_funnel(funnel: Mapping[str, Mapping[str, Any]]) -> None:
         ]
         if counts.get("leaking"):
             leaks = f"{counts['leaking']} scored, {counts['kept_leaking']} kept"
-            reasons.append(f"calls that hold what stands only after them: {leaks}")
+            reasons.append(f"calls that hold what appears only after them: {leaks}")
         lines += [f"{tool}: {'; '.join(reasons)}"] if reasons else []
     log.info("%s", "\n".join(["remaining after each step", *lines]))
 

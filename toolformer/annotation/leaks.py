@@ -1,4 +1,4 @@
-"""Leaks: what a call holds although it stands only after the call's place.
+"""Leaks: what a call holds although it appears only after the call's place.
 
 The prompt shows the model the whole text (paper, appendix A.2), so a sampled call may name what comes later:
 "It will take her [Calculator(120 / 24) -> 5] 120/24 = 5 hours". At inference the model has not read that yet. The paper

@@ -20,7 +20,7 @@ PAPER, PLAIN = "paper", "plain"
 BELOW = "gain below the threshold"
 BEATEN = "another sample at the position gains more"
 NO_GAIN = "loss is not a number"
-LEAKS = "holds what stands only after it"
+LEAKS = "holds what appears only after it"
 NOT_DRAWN = "not drawn"
 
 

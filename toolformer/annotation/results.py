@@ -46,7 +46,7 @@ DATASET = pa.schema(
 DECISIONS = pa.schema({"kept": pa.bool_(), "reason": _TEXT, "filter_gain": pa.float64()})
 """Columns of the filter: whether a call is in C*, why not (else empty), and its gain under the run's baseline."""
 LEAK = pa.field("leak", _TEXT)
-"""What a scored call holds that stands only after it, separated by `; `; empty if nothing. Runs of earlier versions lack it."""
+"""What a scored call holds that appears only after it, separated by `; `; empty if nothing. Runs of earlier versions lack it."""
 SCHEMAS = {
     "candidates.parquet": pa.unify_schemas([CANDIDATES, DECISIONS, pa.schema([LEAK])]),
     "dataset_augmented.parquet": DATASET,
@@ -114,7 +114,7 @@ def filtered(
 
 
 def leaks_of(rows: Sequence[Mapping[str, Any]], documents: Iterable[Document]) -> dict[int, str]:
-    """By index the scored calls that leak (`leaked`), with what they hold that stands only after them."""
+    """By index the scored calls that leak (`leaked`), with what they hold that appears only after them."""
     texts = {document.doc_id: document.text for document in documents}
     leaks = {
         n: "; ".join(leaked(texts[row["doc_id"]], row["position"], row["call_input"]))

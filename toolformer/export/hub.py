@@ -17,7 +17,7 @@ REPOSITORY = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"
 def check(repository: str) -> None:
     """UserError for a name that is not OWNER/NAME, or without a token: before anything is written."""
     if not re.fullmatch(REPOSITORY, repository):
-        raise UserError(f"--push: {repository!r:.100} is no repository; name it as OWNER/NAME")
+        raise UserError(f"--push: {repository!r:.100} is not a repository name; give OWNER/NAME")
     if not os.environ.get(TOKEN, "").strip():
         raise UserError(
             f"--push: set the environment variable {TOKEN} to a token that may write to {repository}"

@@ -98,7 +98,7 @@ def nearest(passages: Sequence[Passage]) -> Table:
 
 
 def leaking(passages: Sequence[tuple[str, Passage]]) -> Table:
-    """Kept calls that hold what stands only after them, in their texts."""
+    """Kept calls that hold what appears only after them, in their texts."""
     rows = [
         [tool_name(call.tool), f"{call.gain:.2f}", leak, f"{call.before} {call.call}{call.after}"]
         for leak, call in passages

@@ -169,7 +169,7 @@ def misses(annotation: Annotation, count: int = 10) -> list[Passage]:
 
 
 def leaking(annotation: Annotation, count: int = 10) -> list[tuple[str, Passage]]:
-    """Of each tool the kept calls that hold what stands only after them, with what they hold; largest gains first."""
+    """Of each tool the kept calls that hold what appears only after them, with what they hold; largest gains first."""
     path = annotation.files["candidates.parquet"]
     if LEAK.name not in pq.read_schema(path).names:
         return []

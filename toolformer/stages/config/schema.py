@@ -155,7 +155,7 @@ class FilterConfig:
     cost: Annotated[NonNegativeOrByName, Decides("generate")] = 0.0
     """Nats that a call costs: it is kept if gain − cost reaches τ_f. A number for all tools, or one by tool: {search: 0.5}."""
     leak: Annotated[str, OneOf("keep", "drop"), Decides("generate")] = "keep"
-    """drop: keep no call that holds a number or a name which stands only after it; keep: count them, as in the paper."""
+    """drop: keep no call that holds a number or a name that appears only after it; keep: count them, as in the paper."""
     chance: Annotated[NumberByName, Decides("generate")] = None
     """A control: keep calls of these tools by chance instead of by gain, the first of a place with this probability:
     {calculator: 0.1}; 1 keeps all that were scored."""
