@@ -36,6 +36,7 @@ def test_there_is_an_experiment_for_every_result() -> None:
         "threshold",
         "costs",
         "loss",
+        "perplexity",
         "preferences",
         "chain",
     }
@@ -74,7 +75,7 @@ def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None
     read = [] if name in embedded else places
     if name == "chain":
         read = [places[0], "corpus.text_field=raw_content"]
-    if name in ("evidence", "loss"):
+    if name in ("evidence", "loss", "perplexity"):
         indexes = [f"tool.{tool}.implementation.retriever.index_path=null" for tool in ("search", "qa")]
         read = [places[0], "corpus.text_field=raw_content", *indexes]
     sweep = parse("evaluate", [f"experiment={name}", *read])
@@ -136,6 +137,7 @@ def test_sweeps_are_those_of_the_paper() -> None:
     assert jobs("table9", "evaluate", "decoding.k=0,5") == [["decoding.k=0"], ["decoding.k=5"]]
     assert jobs("table9", "evaluate", "decoding.k=3") == jobs("table9", "train", "decoding.k=0,5") == [[]]
     assert len(jobs("table9", "train", "seed=0,1")) == 2
+    assert len(jobs("perplexity", "train")) == 3 * 2 and len(jobs("perplexity", "evaluate")) == 3 * 3
 
 
 def test_a_stage_by_hand_sweeps_over_what_concerns_it() -> None:

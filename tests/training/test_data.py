@@ -5,9 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.training.conftest import TEXTS, build_tokenizer
+from tests.training.conftest import ANNOTATED, TEXTS, build_tokenizer
 from toolformer.errors import UserError
-from toolformer.training.data import Layout, document_order, limit_per_tool, single, stream, whole
+from toolformer.training.data import (
+    Layout,
+    document_order,
+    draw,
+    further_texts,
+    limit_per_tool,
+    single,
+    stream,
+    whole,
+)
 from toolformer.training.tokens import tokenize
 
 
@@ -70,3 +79,17 @@ def test_no_tool_has_more_examples_than_the_limit_and_rare_tools_keep_theirs() -
     assert chosen == [each for each in rows if each in chosen]
     twice = [row(str(n), "search", "search") for n in range(4)]
     assert limit_per_tool(twice, limit=4) == twice, "a row with two calls of a tool is one example"
+
+
+def test_further_texts_are_drawn_by_the_seed_in_any_order() -> None:
+    texts = [f"text {n}" for n in range(50)]
+    drawn = draw(texts, 10, seed=0)
+    assert drawn == draw([*texts[::-1], *texts], 10, seed=0) == draw(texts, 20, seed=0)[:10]
+    assert len(set(drawn)) == 10 and set(drawn) != set(draw(texts, 10, seed=1))
+    assert [further_texts(120, share) for share in (0, 0.25, 0.5, 0.75)] == [0, 40, 120, 360]
+
+
+def test_a_text_without_calls_is_tokenised_like_any_other(tokenizer: Any) -> None:
+    alone, mixed = tokenize([TEXTS[0]], tokenizer), tokenize([*ANNOTATED, TEXTS[0]], tokenizer)
+    start, end = mixed.starts[-2:]
+    assert mixed.ids[start:end].tolist() == alone.ids.tolist() and not mixed.kinds[start:end].any()

@@ -44,6 +44,9 @@ def deciding(config: Config, step: str) -> dict[str, Any]:
     settings.pop("model", None)
     if settings.get("objective") == "lm":  # its results do not depend on what other objectives have
         del settings["objective"], settings["trainer"]["preference"]
+    # Left out where it is off, so that results from before it was there are still found.
+    if not settings.get("trainer", {}).get("plain_share", True):
+        del settings["trainer"]["plain_share"]
     if "tool" in settings:
         settings["tool"] = {key: settings["tool"].get(key, {}) for key in config.tools}
     return settings

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import logging
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_WITHOUT_CALLS = "documents_without_calls.parquet"
+"""The texts in which no call was kept; of a large corpus a sample of these."""
+
 
 @dataclass(frozen=True)
 class _Job:
@@ -63,6 +67,11 @@ def _job(config: Config, results: Results) -> _Job:
     settings = TrainingSettings(**recipe, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
     if config.objective != "lm" and config.data != "augmented":
         raise UserError(f"objective={config.objective} needs data=augmented; add it, or leave objective= out")
+    if config.trainer.plain_share and config.objective != "lm" and config.trainer.preference.start == "model":
+        raise UserError(
+            f"trainer.plain_share is for training on texts, and objective={config.objective} with "
+            "trainer.preference.start=model trains on none; leave it out"
+        )
     references = config.dataset.split("+")
     preferred = {"seed": config.seed}
     datasets = [results.resolve("generate", each, config.name, preferred=preferred) for each in references]
@@ -160,21 +169,25 @@ def _train(job: _Job, results: Results, run: Folder) -> None:
     run.note(dtype=number_format(config.lm.dtype, config.lm.device))
     kind = "C*" if config.data == "augmented" else "C"
     run.datasets(
-        *(_dataset(kind, dataset, config.data, results) for dataset in job.datasets),
+        *(_dataset(kind, each, f"dataset_{config.data}.parquet", results) for each in job.datasets),
+        *(
+            _dataset("without calls", each, _WITHOUT_CALLS, results)
+            for each in job.datasets
+            if config.trainer.plain_share
+        ),
         instantiate.dataset(config.heldout, str(job.step.inputs["heldout"]), "heldout", len(job.heldout)),
     )
-    result, examples = _finetune(job, results, lambda values, step: run.metrics(values, step=step))
+    result, counts = _finetune(job, results, lambda values, step: run.metrics(values, step=step))
     # Names of their own: of a name that a curve has, MLflow shows the value of the last step.
     run.metrics(
         {
             "best_heldout_perplexity": result.heldout_perplexity,
             "initial_heldout_perplexity": result.initial_heldout_perplexity,
             "best_step": result.best_step,
-            "texts": examples.pop("texts"),
             "train_steps": result.steps,
             "training_seconds": result.seconds,
             "train_tokens": result.tokens,
-            **{f"examples/{tool}": count for tool, count in examples.items()},
+            **counts,
         }
     )
     if result.seconds:
@@ -190,8 +203,10 @@ def _train(job: _Job, results: Results, run: Folder) -> None:
         log.info(text, result.ended_by_max_hours, result.steps)
 
 
-def _finetune(job: _Job, results: Results, on_log: OnLog | None) -> tuple[TrainingResult, Counter[str]]:
-    """The result, and how many texts it was trained on (`texts`), by tool how many of them have a call of it."""
+def _finetune(job: _Job, results: Results, on_log: OnLog | None) -> tuple[TrainingResult, dict[str, int]]:
+    """The result, and metrics of what it was trained on: how many texts, how many of them have a call of each tool, and
+    how many are of those in which no call was kept, if such are mixed in.
+    """
     from toolformer.lm.loading import release_memory
     from toolformer.lm.text_generator import load
     from toolformer.training.trainer import train as finetune
@@ -200,9 +215,14 @@ def _finetune(job: _Job, results: Results, on_log: OnLog | None) -> tuple[Traini
     for dataset in job.datasets:
         if not config.trainer.other_tokenizer:
             _check_tokenizer(dataset, config.model)
+    counts: dict[str, int] = {}
     if config.objective == "lm":
         texts, examples = _texts(config, job.datasets, results)
         count = len(texts)
+        if config.trainer.plain_share:
+            mixed_in = _texts_without_calls(config, job.datasets, results, count)
+            texts += mixed_in
+            counts["plain_texts"] = len(mixed_in)
     else:
         preferences = read_preferences(results, job.datasets, config.trainer.preference.margin)
         count, examples = len(preferences), Counter(preference.tool for preference in preferences)
@@ -210,7 +230,9 @@ def _finetune(job: _Job, results: Results, on_log: OnLog | None) -> tuple[Traini
     release_memory()
     heldout = [document.text for document in job.heldout]
     folder = results.path(job.step)
-    log.info("train: %d %s, %d held-out texts", count, _what(config), len(heldout))
+    further = f" and {counts['plain_texts']} in which no call was kept" if counts else ""
+    log.info("train: %d %s%s, %d held-out texts", count, _what(config), further, len(heldout))
+    counts["texts"] = count + counts.get("plain_texts", 0)
     if config.objective == "lm":
         result = finetune(job.model, texts, heldout, job.settings, folder, on_log=on_log)
     else:
@@ -221,7 +243,7 @@ def _finetune(job: _Job, results: Results, on_log: OnLog | None) -> tuple[Traini
             job.model, preferences, heldout, config.objective, job.settings, recipe, folder, on_log=on_log
         )
     release_memory()  # a further stage of this process starts with what it needs
-    return result, Counter({"texts": count}) + examples
+    return result, counts | {f"examples/{tool}": number for tool, number in examples.items()}
 
 
 def _what(config: Config) -> str:
@@ -242,6 +264,29 @@ def _texts(
     if config.data == "augmented":
         texts = [annotated_text(row) for row in chosen]
     return texts, examples_per_tool(chosen)
+
+
+def _texts_without_calls(config: Config, datasets: Sequence[Run], results: Results, count: int) -> list[str]:
+    """The texts without calls that are mixed into `count` texts, none of which is in the data sets.
+
+    UserError if there are too few.
+    """
+    from toolformer.training.data import draw, further_texts
+
+    def texts(name: str) -> set[str]:
+        return {row["text"] for run in datasets for row in read_dataset(results, run, name)}
+
+    share = config.trainer.plain_share
+    wanted = further_texts(count, share)
+    there = texts(_WITHOUT_CALLS) - texts("dataset_plain.parquet")
+    if len(there) < wanted:
+        # Rounded down, for a share that is rounded up may ask for one more.
+        largest = math.floor(len(there) / (len(there) + count) * 10_000) / 10_000
+        raise UserError(
+            f"trainer.plain_share is {share:g}, which for {count} texts asks for {wanted} in which no call was kept; there are "
+            f"{len(there)}: set it to {largest:g} at most, or annotate more texts"
+        )
+    return draw(there, wanted, config.seed)
 
 
 def rows_to_train(results: Results, datasets: Sequence[Run], limit: int, seed: int) -> list[dict[str, Any]]:
@@ -270,9 +315,9 @@ def annotated_text(row: Mapping[str, Any]) -> AnnotatedText:
     return AnnotatedText(row["plain"], calls)
 
 
-def _dataset(kind: str, run: Run, data: str, results: Results) -> Dataset:
-    """A file of texts that is trained on, for the run's page."""
-    file = results.artifact(run, f"dataset_{data}.parquet")
+def _dataset(kind: str, run: Run, name: str, results: Results) -> Dataset:
+    """A file of texts that is trained on, for the run's page. UserError if it is gone."""
+    file = results.artifact(run, name)
     return Dataset(kind, sha256(file), "training", f"{run.id}/{file.name}", read_metadata(file).num_rows)
 
 

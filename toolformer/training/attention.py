@@ -70,7 +70,7 @@ def runs_in_one_kernel(device: torch.device) -> bool:
     positions = torch.cat([torch.arange(10), torch.arange(14)])[None].to(device)
     try:
         fused, _ = attend(torch.nn.Identity(), query, key, value, None, position_ids=positions)
-    except RuntimeError:  # raised on GPUs without this kernel
+    except (RuntimeError, TypeError):  # a GPU without this kernel, or another version of it
         return False
     expected, _ = attend(
         torch.nn.Identity(), query.float(), key.float(), value.float(), None, position_ids=positions

@@ -181,5 +181,22 @@ def limit_per_tool(rows: Sequence[Row], limit: int = 25_000, seed: int = 0) -> l
     return [rows[index] for index in sorted(chosen)]
 
 
+def further_texts(texts: int, share: float) -> int:
+    """How many texts must be added to so many for the added ones to be this share of all."""
+    return round(share / (1 - share) * texts)
+
+
+def draw(texts: Iterable[str], count: int, seed: int = 0) -> list[str]:
+    """`count` different texts of these, or all if there are fewer; which ones does not depend on the texts' order.
+
+    Fewer are the first ones of more.
+    """
+
+    def key(text: str) -> bytes:
+        return hashlib.sha256(f"{seed}/plain/{text}".encode("utf-8", "surrogatepass")).digest()
+
+    return sorted(set(texts), key=key)[:count]
+
+
 def _tools(row: Mapping[str, Any]) -> list[str]:
     return sorted({str(call["tool"]) for call in row["calls"]})

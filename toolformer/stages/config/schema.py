@@ -27,6 +27,7 @@ from toolformer.data.bounds import (
     NumberByName,
     OneOf,
     Place,
+    Share,
 )
 from toolformer.decoding.settings import SYSTEMS, Chat, Decoding, Endpoint
 from toolformer.step import NOTHING, Decides
@@ -201,6 +202,9 @@ class TrainerConfig(Recipe):
     """Train on texts that a model with another tokenizer annotated: they are tokenised again."""
     limit_per_tool: Count = 25_000
     """Examples per tool at most."""
+    plain_share: Share = 0.0
+    """Share of the training texts that are texts in which no call was kept, drawn by the seed from those of the same annotations and
+    mixed in; with data=plain the same ones."""
     preference: PreferenceRecipe = field(default_factory=PreferenceRecipe)
     """With objective=kto and dpo."""
 
