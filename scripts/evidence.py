@@ -14,7 +14,8 @@ texts       1.jsonl, what is annotated in a first round, one of each kind in tur
             2.jsonl, for a second round, the others in turn: 7,361 sums and 1,648 pairs
             glosses.jsonl, for translation: sentences of Wikipedia with words of another language and their English in brackets
 
-docs/data.md says what DIR must hold. `scripts/overlap.py` compares a corpus with the benchmarks.
+`scripts/sums.py` makes 1_open.jsonl and 2_open.jsonl of them, with made-up sums in place of GSM8K. docs/data.md says what DIR must
+hold. `scripts/overlap.py` compares a corpus with the benchmarks.
 """
 
 import datetime
