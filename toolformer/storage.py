@@ -97,7 +97,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = f"cannot write {path.name} ({error.strerror or error})"
-        advice = "finished work is kept: make room or name another folder, and give the same command again"
+        remedy = "name" if isinstance(error, (NotADirectoryError, FileExistsError)) else "make room or name"
+        advice = f"finished work is kept: {remedy} another folder, and give the same command again"
         raise UserError(f"{path.parent}: {reason}; {advice}") from error
 
 

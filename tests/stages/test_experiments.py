@@ -36,6 +36,7 @@ def test_there_is_an_experiment_for_every_result() -> None:
         "threshold",
         "costs",
         "loss",
+        "wordings",
         "perplexity",
         "preferences",
         "chain",

@@ -70,7 +70,7 @@ class Decoding:
     name_bias: NumberByName = None
     """Beyond the paper: a logit bias on a tool's name where a call starts, in nats by key; {search: 2} makes search
     e² times as likely relative to the other names. Where a call starts, the policy alone decides."""
-    max_calls: CountOrNone = 1
+    max_calls: Count = 1
     """Calls per input at most."""
     max_call_tokens: Count = 40
     """Tokens of a call at most."""

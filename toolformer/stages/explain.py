@@ -158,6 +158,8 @@ def find(results: Results, reference: str, experiment: str | None = None) -> Run
     if reference == "latest:generate":
         return results.resolve("generate", LATEST, experiment, asks=False)
     stages = {run.stage for run in results.all_runs() if run.id.startswith(reference)}
+    if not stages and LATEST in reference:
+        raise UserError(f"{reference!r} is not a run; give an id, {LATEST} or {LATEST}:generate")
     return results.resolve("generate" if stages == {"generate"} else "evaluate", reference)
 
 
