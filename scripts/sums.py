@@ -1,10 +1,9 @@
-"""Worked sums in many forms, made up from a seed, and the texts of `experiment=evidence` with them in place of GSM8K.
+"""The texts of `experiment=evidence` with made-up worked sums, in many forms, in place of GSM8K.
 
     python scripts/evidence.py DIR DIR/evidence
     python scripts/sums.py DIR/evidence/texts
 
-forms.jsonl     600 sums in many forms
-1_open.jsonl    1.jsonl with the 138 sums of the embedded corpus and 162 of these, and none of GSM8K
+1_open.jsonl    1.jsonl with the 138 sums of the embedded corpus and 462 made-up ones, and none of GSM8K
 2_open.jsonl    2.jsonl with 700 further ones, and none of GSM8K
 
 A text has 15 to 70 words, one to six sentences, and one or two sums; the result of each stands after its operands, and no
@@ -364,9 +363,9 @@ def open_texts(first: Iterable[Row], second: Iterable[Row]) -> tuple[list[Row], 
     """The rows of 1_open.jsonl and 2_open.jsonl, from those of 1.jsonl and 2.jsonl: other sums, the same dates and pairs."""
     own: Iterator[Row] = ({"id": each.doc_id, "text": each.text} for each in demo_corpus("sums"))
     first = list(first)
-    sums = itertools.chain(own, itertools.islice(rows(1), 162))
+    sums = itertools.chain(own, itertools.islice(rows(1), 462))
     dated, pairs = ([row for row in first if field in row] for field in ("date", "source_id"))
-    further = itertools.islice(rows(1), 600, 1300)
+    further = itertools.islice(rows(1), 462, 1162)
     return _in_turn(sums, dated, pairs), _in_turn(further, (row for row in second if "source_id" in row))
 
 
@@ -376,8 +375,7 @@ def _in_turn(*kinds: Iterable[Row]) -> list[Row]:
 
 def main(folder: Path) -> None:
     first, second = (map(json.loads, open(folder / f"{name}.jsonl", encoding="utf-8")) for name in "12")
-    made = (itertools.islice(rows(1), 600), *open_texts(first, second))
-    for name, those in zip(("forms", "1_open", "2_open"), made, strict=True):
+    for name, those in zip(("1_open", "2_open"), open_texts(first, second), strict=True):
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in those]
         atomic_write(folder / f"{name}.jsonl", "".join(lines).encode())
         print(f"{folder / name}.jsonl: {len(lines)} texts")
