@@ -39,7 +39,6 @@ def test_runs_are_listed_once_with_the_page_that_they_are_of() -> None:
     ids = [run["run"] for run in runs()]
     assert len(ids) == len(set(ids)) and all(re.fullmatch(r"[0-9a-f]{8,16}", run) for run in ids)
     assert {run["page"] for run in runs()} <= {page.stem for page in PAGES}
-    assert {run["store"] for run in runs()} == {"kept", "gone"}
 
 
 def test_pages_name_no_runs() -> None:

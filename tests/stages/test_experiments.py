@@ -36,7 +36,6 @@ def test_there_is_an_experiment_for_every_result() -> None:
         "threshold",
         "costs",
         "loss",
-        "open",
         "wordings",
         "perplexity",
         "preferences",
@@ -77,7 +76,7 @@ def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None
     read = [] if name in embedded else places
     if name == "chain":
         read = [places[0], "corpus.text_field=raw_content"]
-    if name in ("evidence", "loss", "open", "wordings", "perplexity"):
+    if name in ("evidence", "loss", "wordings", "perplexity"):
         indexes = [f"tool.{tool}.implementation.retriever.index_path=null" for tool in ("search", "qa")]
         read = [places[0], "corpus.text_field=raw_content", *indexes]
     sweep = parse("evaluate", [f"experiment={name}", *read])
