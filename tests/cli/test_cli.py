@@ -120,6 +120,8 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["evaluate"], "run `toolformer train` first"),
         (["evaluate", "system=gpt"], "system is 'gpt'"),
         (["evaluate", "decoding.policy=bias"], "decoding.bias is missing"),
+        (["evaluate", "decoding.max_calls=0"], "decoding.max_calls is 0; Input should be greater"),
+        (["explain", "latest:toolformer"], "'latest:toolformer' is not a run; give an id, latest or latest:generate"),
         (["evaluate", "decoding.by_tool={calender:3}"], "no tool calender (did you mean calendar?)"),
         (["evaluate", "decoding.by_tool={calendar:2.5}"], "decoding.by_tool.calendar is 2.5; a k must be"),
         (["evaluate", "decoding.name_bias={qa:1}", "decoding.constrain_tool_name=false"], "set decoding.constrain_tool_name=true"),
