@@ -88,7 +88,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["evaluate", "env=hunter2"], "there is no key 'env'"),
         (["evaluate", "heldout=jsonl"], "to choose a file of the group corpus, write corpus@heldout=jsonl"),
         (["evaluate", "--limit", "8"], "--limit (did you mean evaluation.limit=8, heldout.limit=8?); see toolformer evaluate --help"),
-        (["train", "--learning-rate"], "--learning-rate (did you mean trainer.learning_rate=..., trainer.preference.learning_rate=...?); see toolformer train"),
+        (["train", "--learning-rate"], "--learning-rate (did you mean trainer.learning_rate=...?); see toolformer train"),
         (["runs", "--lines", "8"], "unrecognized arguments: --lines; see toolformer runs --help"),
         (["run", "experiment=table9", "--plan"], "corpus.path is missing; name a file or a folder: corpus.path=..., or add setting=default"),
         (["evaluate", "decoding.k=1,2"], "toolformer: decoding.k=1,2: add -m to sweep over several values, put a list into brackets"),

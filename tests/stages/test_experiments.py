@@ -38,7 +38,6 @@ def test_there_is_an_experiment_for_every_result() -> None:
         "loss",
         "wordings",
         "perplexity",
-        "preferences",
         "chain",
     }
     assert set(NAMES) == results | own
@@ -72,7 +71,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None:
     """The first job of every stage, with its corpus, tools, thresholds, recipe and benchmarks."""
     # The embedded corpus is refused a path.
-    embedded = ("demo", "smoke", "ladder", "threshold", "costs", "preferences")
+    embedded = ("demo", "smoke", "ladder", "threshold", "costs")
     read = [] if name in embedded else places
     if name == "chain":
         read = [places[0], "corpus.text_field=raw_content"]

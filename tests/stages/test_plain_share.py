@@ -125,6 +125,3 @@ def test_it_decides_a_training_but_not_where_it_is_off(root: Path) -> None:
 def test_impossible_values_are_named(root: Path) -> None:
     with pytest.raises(UserError, match=r"trainer\.plain_share"):
         config(root, "trainer.plain_share=1")
-    words = ["objective=kto", "trainer.preference.start=model", "trainer.plain_share=0.5"]
-    with pytest.raises(UserError, match="trainer.plain_share is for training on texts"):
-        finished(config(root, *words))

@@ -28,7 +28,6 @@ EXTRAS = {
     "hydra_plugins.hydra_submitit_launcher": ("launchers", "sweeps on Slurm (hydra/launcher=slurm)"),
     "hydra_plugins.hydra_ray_launcher": ("ray", "sweeps on Ray (hydra/launcher=ray)"),
     "deepspeed": ("deepspeed", "training on several GPUs (trainer.deepspeed)"),
-    "trl": ("preferences", "training on preferences (objective=kto, objective=dpo)"),
     "mcp": ("mcp", "tools of MCP servers"),
     "pyserini": ("lucene", "search with Lucene; brings its Java (Python 3.11)"),
 }

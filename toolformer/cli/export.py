@@ -76,7 +76,6 @@ def _export(options: argparse.Namespace, arguments: list[str]) -> None:
             train_on_results=config.trainer.train_on_results,
             limit_per_tool=config.trainer.limit_per_tool,
             seed=config.seed,
-            margin=config.trainer.preference.margin,
             command=command,
         )
     print(printable(str(folder)))

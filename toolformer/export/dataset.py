@@ -12,12 +12,11 @@ from toolformer.errors import UserError, near
 from toolformer.export import cards
 from toolformer.export.folders import new_folder
 from toolformer.export.formats import FORMATS, Source, Written
+from toolformer.export.preferences import read_preferences
 from toolformer.results import Results, Run
 from toolformer.results.provenance import model_name
-from toolformer.stages.preferences import read_preferences
 from toolformer.stages.train import rows_to_train
 from toolformer.storage import atomic_write, sha256
-from toolformer.training.settings import PreferenceRecipe
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +34,6 @@ def export_dataset(
     train_on_results: bool = True,
     limit_per_tool: int = 25_000,
     seed: int = 0,
-    margin: float = PreferenceRecipe.margin,
     command: str = "",
 ) -> Written:
     """Writes C* of a finished generate run into a new folder, with a data card.
@@ -45,7 +43,6 @@ def export_dataset(
         model: whose tokenizer cuts the texts; by default the model that annotated.
         train_on_results: whether results are in the loss (formats of tokens).
         limit_per_tool: rows per tool, as in training; the format `datasets` has all rows.
-        margin: nats by which a rejected call harms (`dpo`, `kto`).
         command: for the card.
 
     Raises:
@@ -61,7 +58,7 @@ def export_dataset(
         rows,
         lambda: _tokenizer(tokenizer),
         train_on_results,
-        lambda: read_preferences(results, [run], margin),
+        lambda: read_preferences(results, run),
     )
     with new_folder(folder) as made:
         path = made / chosen.file

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from toolformer.export import conversations, lossless
+from toolformer.export.preferences import Preference, labelled_rows, paired_rows
 from toolformer.storage import atomic_file, atomic_write
-from toolformer.training.preferences import Preference, dpo_rows, kto_rows
 
 UNREPRESENTABLE = "no segments of text give its tokens"
 _TOKENS = pa.schema({"input_ids": pa.list_(pa.int32()), "assistant_masks": pa.list_(pa.int8())})
@@ -127,11 +127,11 @@ def _llamafactory(source: Source, path: Path) -> Written:
 
 
 def _dpo(source: Source, path: Path) -> Written:
-    return _counted(path, dpo_rows(source.preferences(), source.tokenizer()))
+    return _counted(path, paired_rows(source.preferences(), source.tokenizer()))
 
 
 def _kto(source: Source, path: Path) -> Written:
-    return _counted(path, kto_rows(source.preferences(), source.tokenizer()))
+    return _counted(path, labelled_rows(source.preferences(), source.tokenizer()))
 
 
 def _counted(path: Path, rows: Sequence[Mapping[str, Any]]) -> Written:

@@ -42,8 +42,6 @@ def deciding(config: Config, step: str) -> dict[str, Any]:
     """
     settings: dict[str, Any] = masked(settings_of(config, step), digest=True)
     settings.pop("model", None)
-    if settings.get("objective") == "lm":  # its results do not depend on what other objectives have
-        del settings["objective"], settings["trainer"]["preference"]
     # Left out where it is off, so that results from before it was there are still found.
     if not settings.get("trainer", {}).get("plain_share", True):
         del settings["trainer"]["plain_share"]

@@ -163,8 +163,8 @@ def train_run(
 
 
 def preferred_training(config: Config, command: str) -> dict[str, Any]:
-    """The settings of the training that `latest` is where there is one: this seed, model and objective if the command names them."""
-    named = {key: getattr(config, key) for key in ("model", "objective") if _names(key, command)}
+    """The settings of the training that `latest` is where there is one: this seed, and this model if the command names one."""
+    named = {"model": config.model} if _names("model", command) else {}
     return {**named, "seed": config.seed}
 
 

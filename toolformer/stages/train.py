@@ -1,5 +1,4 @@
 """Stage 2: finetuning on C* (data=augmented, makes Toolformer) or on C (data=plain, makes M + CC); paper, section 2.
-With objective=kto or dpo, on preferences between calls by their gains.
 
 Reads the data sets of generate runs, and leaves a normal Transformers folder in its run's folder.
 """
@@ -13,7 +12,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,6 @@ from toolformer.stages.config import Config
 from toolformer.stages.generate import read_dataset
 from toolformer.stages.identity import deciding, model_identity
 from toolformer.stages.invocation import DIRECT, Invocation
-from toolformer.stages.preferences import read_preferences
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
 from toolformer.storage import safe_join, sha256
@@ -56,32 +54,19 @@ class _Job:
     datasets: list[Run]
     heldout: list[Document]
     step: Step
-    model: str
-    """Hub name or folder of the model to begin with."""
-    base: Config | None = None
-    """The configuration of the training that makes this model, if it is one of the same settings."""
 
 
 def _job(config: Config, results: Results) -> _Job:
     recipe = {field.name: getattr(config.trainer, field.name) for field in fields(Recipe)}
     settings = TrainingSettings(**recipe, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
-    if config.objective != "lm" and config.data != "augmented":
-        raise UserError(f"objective={config.objective} needs data=augmented; add it, or leave objective= out")
-    if config.trainer.plain_share and config.objective != "lm" and config.trainer.preference.start == "model":
-        raise UserError(
-            f"trainer.plain_share is for training on texts, and objective={config.objective} with "
-            "trainer.preference.start=model trains on none; leave it out"
-        )
     references = config.dataset.split("+")
     preferred = {"seed": config.seed}
     datasets = [results.resolve("generate", each, config.name, preferred=preferred) for each in references]
     if len({run.id for run in datasets}) < len(datasets):
         raise UserError(f"dataset: {config.dataset} names a run twice; name each annotation once")
     heldout = list(itertools.islice(instantiate.corpus(config.heldout, "heldout"), 1000))
-    starts_trained = config.objective != "lm" and config.trainer.preference.start == "lm"
-    base = replace(config, objective="lm") if starts_trained else None
     inputs = {
-        "model": _job(base, results).step if base else model_identity(config.model),
+        "model": model_identity(config.model),
         "datasets": [run.step for run in datasets],
         "heldout": content_hash(heldout),
     }
@@ -90,7 +75,7 @@ def _job(config: Config, results: Results) -> _Job:
         # A file by its content, wherever it is.
         inputs["deepspeed"] = settings.deepspeed if is_named else distributed.read(settings.deepspeed)
     step = Step("train", VERSIONS["train"], deciding(config, "train"), inputs)
-    return _Job(config, settings, datasets, heldout, step, config.model, base)
+    return _Job(config, settings, datasets, heldout, step)
 
 
 def finished(config: Config) -> Run | None:
@@ -134,18 +119,15 @@ def train(config: Config, invocation: Invocation = DIRECT) -> Run | None:
     log.info("train: %s on the data of generate run %s", config.data, ids)
     if done := _trained(job, results):
         return _logged("already done", done)
-    if config.objective != "lm":
-        config.trainer.preference.applied(job.settings)  # before another model is trained
-    if job.base and (base := train(job.base, invocation)):
-        job = replace(job, model=str(model_folder(base)))
     if distributed.rank() > 0:  # of several processes the first one does the book-keeping
         _finetune(job, results, None)
         return None
     model, corpus = model_name(config.model), str(job.datasets[0].facts.get("corpus", ""))
-    kind = config.data if config.objective == "lm" else config.objective
-    name, about = f"train {config.name}: {model} {kind} {corpus}", {"model": model, "data": config.data}
-    facts = {"data": config.data, "objective": config.objective}
-    beginning = invocation.beginning(config, name, about, job.datasets, **facts)
+    name, about = (
+        f"train {config.name}: {model} {config.data} {corpus}",
+        {"model": model, "data": config.data},
+    )
+    beginning = invocation.beginning(config, name, about, job.datasets, data=config.data)
     # Processes that train together cannot wait one by one.
     alone = distributed.processes() == 1
     with results.open(
@@ -216,41 +198,23 @@ def _finetune(job: _Job, results: Results, on_log: OnLog | None) -> tuple[Traini
         if not config.trainer.other_tokenizer:
             _check_tokenizer(dataset, config.model)
     counts: dict[str, int] = {}
-    if config.objective == "lm":
-        texts, examples = _texts(config, job.datasets, results)
-        count = len(texts)
-        if config.trainer.plain_share:
-            mixed_in = _texts_without_calls(config, job.datasets, results, count)
-            texts += mixed_in
-            counts["plain_texts"] = len(mixed_in)
-    else:
-        preferences = read_preferences(results, job.datasets, config.trainer.preference.margin)
-        count, examples = len(preferences), Counter(preference.tool for preference in preferences)
+    texts, examples = _texts(config, job.datasets, results)
+    count = len(texts)
+    if config.trainer.plain_share:
+        mixed_in = _texts_without_calls(config, job.datasets, results, count)
+        texts += mixed_in
+        counts["plain_texts"] = len(mixed_in)
     load.cache_clear()  # the annotation's model, which its tools shared
     release_memory()
     heldout = [document.text for document in job.heldout]
     folder = results.path(job.step)
     further = f" and {counts['plain_texts']} in which no call was kept" if counts else ""
-    log.info("train: %d %s%s, %d held-out texts", count, _what(config), further, len(heldout))
-    counts["texts"] = count + counts.get("plain_texts", 0)
-    if config.objective == "lm":
-        result = finetune(job.model, texts, heldout, job.settings, folder, on_log=on_log)
-    else:
-        from toolformer.training.preference_trainer import train_preferences
-
-        recipe = config.trainer.preference
-        result = train_preferences(
-            job.model, preferences, heldout, config.objective, job.settings, recipe, folder, on_log=on_log
-        )
+    kind = "C*" if config.data == "augmented" else "C"
+    log.info("train: %d texts of %s%s, %d held-out texts", count, kind, further, len(heldout))
+    counts["texts"] = len(texts)
+    result = finetune(config.model, texts, heldout, job.settings, folder, on_log=on_log)
     release_memory()  # a further stage of this process starts with what it needs
     return result, counts | {f"examples/{tool}": number for tool, number in examples.items()}
-
-
-def _what(config: Config) -> str:
-    """What is trained on, for the log."""
-    if config.objective != "lm":
-        return "preferences"
-    return "texts of C*" if config.data == "augmented" else "texts of C"
 
 
 def _texts(
@@ -323,15 +287,14 @@ def _dataset(kind: str, run: Run, name: str, results: Results) -> Dataset:
 
 def _logged(how: str, run: Run) -> Run:
     """Logs the result of a training, and returns its run."""
-    what = "texts" if run.facts.get("objective", "lm") == "lm" else "preferences"
-    log.info("train: %s, run %s: %s", how, run.id[:8], summary(run.metrics, what))
+    log.info("train: %s, run %s: %s", how, run.id[:8], summary(run.metrics))
     return run
 
 
-def summary(metrics: Mapping[str, float], what: str = "texts") -> str:
-    """The result of a training in words, from its run's metrics; `what` it was trained on."""
+def summary(metrics: Mapping[str, float]) -> str:
+    """The result of a training in words, from its run's metrics."""
     before, after = metrics["initial_heldout_perplexity"], metrics["best_heldout_perplexity"]
-    done = f"{metrics['train_steps']:.0f} steps on {metrics['texts']:.0f} {what}"
+    done = f"{metrics['train_steps']:.0f} steps on {metrics['texts']:.0f} texts"
     return f"{done}, held-out perplexity {before:.2f} -> {after:.2f}"
 
 

@@ -20,7 +20,6 @@ OnLog = Callable[[dict[str, float], int], None]
 """Called with metrics and their step."""
 _OF_A_STEP = (
     "loss", "learning_rate", "grad_norm", "perplexity_texts", "perplexity_calls", "perplexity_results",
-    "rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies", "kl",
 )  # fmt: skip
 
 

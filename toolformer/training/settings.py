@@ -2,7 +2,7 @@
 
 import importlib.util
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -133,59 +133,6 @@ class TrainingSettings(Recipe):
                 f"lm.device is {self.device}; training takes the first GPU that it sees: set lm.device=cuda and, in the "
                 f"environment, CUDA_VISIBLE_DEVICES={number}"
             )
-
-
-@dataclass(kw_only=True)
-class PreferenceRecipe:
-    """How a model is trained on preferences; these are the keys of `trainer.preference`, with their bounds.
-
-    They replace the keys of `trainer` with the same names.
-    """
-
-    decides: ClassVar = Decides("train")
-
-    start: Annotated[str, OneOf("lm", "model")] = "lm"
-    """Which model is trained further, and is the reference to stay near: lm, that of objective=lm with the same settings, which
-    is trained first where it is missing; or model, that of the key `model`."""
-    beta: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.1
-    """How strongly the model is held to its reference: β of the objectives."""
-    margin: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
-    """Nats by which a call's gain must be below zero for the call to be rejected as harmful."""
-    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5e-6
-    """After the warm-up."""
-    max_steps: Count = 100
-    """Optimizer steps at most."""
-    epochs: Count = 1
-    """Passes over the preferences at most; whichever ends first."""
-    batch_size: Count = 8
-    """Preferences per optimizer step: pairs of dpo, completions of kto."""
-    micro_batch_size: Count = 4
-    """Preferences per forward pass; at least 2 with kto, which pairs their prompts and completions otherwise to estimate the
-    distance from its reference."""
-
-    def check(self, objective: str) -> None:
-        """UserError for batches that do not go together, or that the objective cannot be trained with."""
-        if self.batch_size % self.micro_batch_size:
-            raise UserError(
-                f"trainer.preference.batch_size is {self.batch_size}, not a multiple of "
-                f"trainer.preference.micro_batch_size={self.micro_batch_size}; change one of them"
-            )
-        if objective == "kto" and self.micro_batch_size < 2:
-            raise UserError("trainer.preference.micro_batch_size is 1; objective=kto needs at least 2")
-
-    def applied(self, settings: TrainingSettings) -> TrainingSettings:
-        """The settings of a training on preferences. UserError for what goes with texts alone."""
-        for key in ("lora_rank", "deepspeed", "compile"):
-            if getattr(settings, key):
-                raise UserError(f"trainer.{key} is for objective=lm; leave it out")
-        if distributed.processes() > 1:
-            raise UserError(
-                "objective=kto and objective=dpo train in one process; start it without a launcher"
-            )
-        if importlib.util.find_spec("trl") is None:
-            raise UserError("objective=kto and objective=dpo need trl: make setup EXTRA=preferences")
-        names = ("learning_rate", "max_steps", "epochs", "batch_size", "micro_batch_size")
-        return replace(settings, **{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True)

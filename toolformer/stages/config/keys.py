@@ -19,7 +19,7 @@ from toolformer.stages.config.schema import Config, ToolConfig
 EVERY = "Every stage"
 SECTIONS = {
     "generate": ("corpus", "tools", "tool", "tool_default", "tool_sources", "prompts", "filter_threshold", "propose", "screen", "score", "filter", "generate", "engine"),
-    "train": ("dataset", "data", "objective", "trainer", "heldout"),
+    "train": ("dataset", "data", "trainer", "heldout"),
     "evaluate": ("system", "checkpoint", "decoding", "benchmarks", "wording", "evaluation", "chat", "endpoint"),
     "report": ("paper",),
     "run": ("run",),
@@ -32,7 +32,7 @@ EVALUATING = ("complete", "tool", "explain", "tune-policy")
 """Commands with the configuration of `evaluate`."""
 CHANGED_FIRST = {
     "generate": ("model", "corpus.source", "corpus.path", "corpus.limit", "tools", "tool.NAME.filter_threshold", "tool.NAME.samples", "engine.workers", "name"),
-    "train": ("dataset", "data", "objective", "model", "trainer.max_steps", "trainer.learning_rate", "trainer.batch_size", "name"),
+    "train": ("dataset", "data", "model", "trainer.max_steps", "trainer.learning_rate", "trainer.batch_size", "name"),
     "evaluate": ("system", "checkpoint", "benchmarks", "evaluation.limit", "decoding.k", "tools", "paths.data_dir", "name"),
     "report": ("name", "paper", "paths.root"),
 }  # fmt: skip

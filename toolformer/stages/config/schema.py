@@ -32,7 +32,7 @@ from toolformer.data.bounds import (
 from toolformer.decoding.settings import SYSTEMS, Chat, Decoding, Endpoint
 from toolformer.step import NOTHING, Decides
 from toolformer.tools.runtime import Limits, Seconds
-from toolformer.training.settings import PreferenceRecipe, Recipe
+from toolformer.training.settings import Recipe
 
 STAGES = ("generate", "train", "evaluate", "explain", "report")
 NAME = r"[A-Za-z0-9_][\w .+@=-]{0,99}"
@@ -48,7 +48,6 @@ OF_A_RUN = frozenset(
             "generate",
             "dataset",
             "data",
-            "objective",
             "trainer",
         ),
         *("system", "chat", "checkpoint", "decoding", "benchmarks", "wording", "evaluation", "paper"),
@@ -205,8 +204,6 @@ class TrainerConfig(Recipe):
     plain_share: Share = 0.0
     """Share of the training texts that are texts in which no call was kept, drawn by the seed from those of the same annotations and
     mixed in; with data=plain the same ones."""
-    preference: PreferenceRecipe = field(default_factory=PreferenceRecipe)
-    """With objective=kto and dpo."""
 
 
 @dataclass
@@ -320,9 +317,6 @@ class Config:
     """Train: the generate run to read, `latest` or a run id; or several, joined by +, whose texts are trained on together."""
     data: Annotated[str, OneOf("augmented", "plain"), Decides("train")] = "augmented"
     """Train: augmented (C*, makes Toolformer) or plain (C, makes M + CC)."""
-    objective: Annotated[str, OneOf("lm", "kto", "dpo"), Decides("train")] = "lm"
-    """Train: lm, the loss of all tokens, as in the paper; or kto or dpo, preferences between calls by their gains
-    (docs/preferences.md), which needs data=augmented."""
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     system: Annotated[str, OneOf(*SYSTEMS), Decides("answer")] = "toolformer"
     """Evaluate: model, model_cc, toolformer_disabled or toolformer; the untrained model that is shown calls, prompted,

@@ -126,7 +126,6 @@ def _check_together(config: Config) -> None:
     if engine.workers != 1 or engine.kind == "ray":
         _settle_workers(config)
     config.trainer.accumulation(processes=1)
-    config.trainer.preference.check(config.objective)
     check_decoding(config.decoding, config.tool)
     if config.system == "endpoint":
         _check_endpoint(config.endpoint)
