@@ -1,4 +1,4 @@
-"""What a run of the smallest experiment comes to, step by step, pinned beside the VERSION of each step's code.
+"""Results of the smallest experiment, of an explanation of it and of few-shot prompting, beside the VERSION of each step's code.
 
 Neither changes without the other. `UPDATE_GOLDEN=1 pytest tests/test_versions.py` writes the pins again. Decisions are
 compared exactly, numbers within what another processor's rounding moves. The results of tools are pinned in
@@ -8,6 +8,7 @@ compared exactly, numbers within what another processor's rounding moves. The re
 import copy
 import json
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import smoke_words
+from toolformer.cli import main
 from toolformer.decoding.settings import PAPER_SYSTEMS
+from toolformer.evaluation.ladder.classes import RUNGS
 from toolformer.results import Results, Run
 from toolformer.step import Step
 
 GOLDEN = Path(__file__).parent / "golden"
 UPDATE = "UPDATE_GOLDEN=1 pytest tests/test_versions.py"
-STEPS = ("annotate", "generate", "train", "answer", "evaluate")
+STEPS = ("annotate", "generate", "train", "answer", "evaluate", "explain", "prompted")
 CALLS = ("doc_id", "tool", "position", "sample", "call", "result", "status")
 LOSSES = ("start_probability", "loss_none", "loss_no_result", "loss_result", "gain")
 INTERVAL = ("score", "ci_low", "ci_high")
@@ -69,9 +73,26 @@ def made(root: Path) -> dict[str, dict[str, Any]]:
             + [[run.metrics["heldout_perplexity/perplexity"]] for run in evaluated.values()],
         ),
     }
+    (explained,) = results.runs("explain")
+    classes = ("id", "class", "position", "call", "result", "forced_call", *RUNGS)
+    rights = [f"{rung}_right" for rung in RUNGS]
+    parts["explain"] = (
+        columns(table(explained, "ladder/dateset"), classes),
+        columns(table(explained, "ladder/dateset"), rights),
+    )
+    (prompted,) = results.runs("evaluate", system="prompted")
+    parts["prompted"] = (
+        columns(table(prompted, "samples/dateset"), ("id", "completion", "call_result", "failed")),
+        columns(table(prompted, "samples/dateset"), ("score",)),
+    )
     last = evaluated["toolformer"].step  # made from all the others
+    of_steps = {"explain": explained.step, "prompted": prompted.step.find("answer") or prompted.step}
     pins = {
-        name: {"versions": versions(last.find(name) or last), "decisions": decisions, "numbers": numbers}
+        name: {
+            "versions": versions(of_steps.get(name) or last.find(name) or last),
+            "decisions": decisions,
+            "numbers": numbers,
+        }
         for name, (decisions, numbers) in parts.items()
     }
     return dict(json.loads(json.dumps(pins)))
@@ -113,8 +134,12 @@ def flat(numbers: Any) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def now(smoke_runs: Path) -> dict[str, dict[str, Any]]:
-    steps = made(smoke_runs)
+def now(tmp_path_factory: pytest.TempPathFactory, smoke_runs: Path) -> dict[str, dict[str, Any]]:
+    root = tmp_path_factory.mktemp("pinned") / "runs"
+    shutil.copytree(smoke_runs, root)
+    assert main(["explain", "latest", "name=smoke", f"paths.root={root}"]) == 0
+    assert main(["evaluate", *smoke_words(root), "system=prompted", "benchmarks=[dateset]"]) == 0
+    steps = made(root)
     if os.environ.get("UPDATE_GOLDEN"):
         for name, step in steps.items():
             (GOLDEN / f"{name}.json").write_text(json.dumps(step, indent=1, ensure_ascii=False) + "\n")
@@ -136,6 +161,6 @@ def test_changed_results_need_a_new_version(name: str) -> None:
     changed["numbers"][0][0] = 2 * flat(changed["numbers"])[0] + 1
     with pytest.raises(AssertionError, match=f"{name}: the results changed: raise VERSION, or undo"):
         check(name, changed, pinned(name))
-    changed["versions"][name] += 1
+    changed["versions"][next(iter(changed["versions"]))] += 1
     with pytest.raises(pytest.fail.Exception, match="write the file again: UPDATE_GOLDEN=1"):
         check(name, changed, pinned(name))
