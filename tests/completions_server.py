@@ -2,13 +2,11 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-
-import torch
 
 from toolformer.lm.language_model import LanguageModel
 
@@ -27,7 +25,7 @@ class Misbehaviour:
 
 
 class Completions(ThreadingHTTPServer):
-    """OpenAI's protocol: text or token prompts, greedy completions, log-probabilities of the prompt by `echo`."""
+    """OpenAI's protocol: prompts or one user message, greedy completions."""
 
     daemon_threads = True
 
@@ -38,12 +36,7 @@ class Completions(ThreadingHTTPServer):
         # What was asked and answered, and the keys that came with it.
         self.payloads: list[dict[str, Any]] = []
         self.authorizations: list[str | None] = []
-        # So many answers are given, then HTTP 500; more tokens than this of a prompt and its continuation are HTTP 400.
-        self.fail_after: int | None = None
-        self.reads: int | None = None
-        # Given instead of a completion; what writes the message that answers a conversation, in place of the model.
-        self.answer: Any = None
-        self.converse: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+        self.answer: Any = None  # sent instead of a completion
         self.script: list[Misbehaviour] = []  # what happens to the next requests, one each
         self.over = threading.Event()  # set at the end, for requests that hang
         self.meet: threading.Barrier | None = (
@@ -62,27 +55,14 @@ class Completions(ThreadingHTTPServer):
 
     def complete(self, payload: dict[str, Any]) -> dict[str, Any]:
         prompt = payload["prompt"]
-        prompts = prompt if isinstance(prompt, list) and not isinstance(prompt[0], int) else [prompt]
-        make = self._echoed if payload.get("echo") else self._continued
-        choices = [{"index": n, **make(one, payload)} for n, one in enumerate(prompts)]
+        prompts = prompt if isinstance(prompt, list) else [prompt]
+        choices = [{"index": n, **self._continued(one, payload)} for n, one in enumerate(prompts)]
         return {"object": "text_completion", "model": payload["model"], "choices": choices}
 
     def _continued(self, prompt: Any, payload: dict[str, Any]) -> dict[str, Any]:
         assert isinstance(prompt, str) and payload["temperature"] == 0 and payload.get("stop") != []
         (text,) = self.model.generate([prompt], payload["max_tokens"], tuple(payload.get("stop", ())))
         return {"text": text, "logprobs": None}
-
-    def _echoed(self, prompt: Any, payload: dict[str, Any]) -> dict[str, Any]:
-        ids = torch.tensor([prompt])
-        with torch.no_grad():
-            scores = self.model.model(ids).logits[0].float().log_softmax(-1)
-        best = scores.max(-1)
-        written = [*prompt[1:], int(best.indices[-1])]
-        names = self.model.tokenizer.convert_ids_to_tokens([prompt[0], *written])
-        each = [float(scores[n, token]) for n, token in enumerate(written)]
-        top = [{str(int(best.indices[n])): float(best.values[n])} for n in range(len(written))]
-        logprobs = {"tokens": names, "token_logprobs": [None, *each], "top_logprobs": [None, *top]}
-        return {"text": "".join(names), "logprobs": logprobs}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -134,9 +114,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.authorizations.append(self.headers.get("Authorization"))
         if self.server.key and self.headers.get("Authorization") != f"Bearer {self.server.key}":
             return 401, {"error": f"the key {self.headers.get('Authorization')} is wrong"}
-        if self.path == CHAT and self.server.converse:
-            self.server.payloads.append(payload)
-            return 200, {"choices": [{"index": 0, "message": self.server.converse(payload)}]}
         if self.path == CHAT:
             (message,) = payload["messages"]
             assert message["role"] == "user"
@@ -145,13 +122,6 @@ class _Handler(BaseHTTPRequestHandler):
             return 200, {"choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]}
         if self.path != "/v1/completions":
             return 404, {"error": "not found"}
-        if self.server.fail_after is not None and len(self.server.payloads) >= self.server.fail_after:
-            return 500, {"error": "out of memory"}
-        if self.server.reads is not None and not payload.get("echo"):
-            prompt = payload["prompt"]
-            tokens = len(self.server.model.encode(prompt if isinstance(prompt, str) else prompt[0]))
-            if tokens + payload["max_tokens"] > self.server.reads:
-                return 400, {"error": "the prompt is longer than this model's context"}
         self.server.payloads.append(payload)
         return 200, self.server.complete(payload) if self.server.answer is None else self.server.answer
 

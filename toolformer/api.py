@@ -96,8 +96,6 @@ def _config(overrides: Sequence[str]) -> Config:
 
     _check_list("overrides", overrides)
     config = validate(compose("evaluate", overrides))
-    if config.system == "endpoint":
-        raise UserError("system=endpoint is for evaluations; choose one that runs here")
     instantiate.apply_paths(config)
     return config
 

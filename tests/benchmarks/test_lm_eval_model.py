@@ -16,7 +16,6 @@ from tests.conftest import Log, Patch, wait_for
 from tests.decoding.test_calls import force
 from tests.tools.recorders import Recorder
 from toolformer.calls import ApiCall, linearise
-from toolformer.decoding.chat import ChatDecoder
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.decoding.lm_eval_model import CHARACTERS_AT_ONCE, ToolformerLM
 from toolformer.decoding.prompted import PromptedDecoder
@@ -209,10 +208,10 @@ def test_long_texts_are_written_down_as_they_are_read(tiny_gpt2: LanguageModel, 
 def test_perplexity_disables_calls_of_a_model_that_was_taught_them(
     tiny_gpt2: LanguageModel, tmp_path: Path
 ) -> None:
-    """M reads a text as it is, prompted and in a chat too; Toolformer without the start token. One file may hold both."""
+    """M reads a text as it is, prompted too; Toolformer without the start token. One file may hold both."""
     texts = ["On day 3 we met", "red is for the blood [of day 3] " * 200]
     requests = [Instance("loglikelihood_rolling", {}, (text,), n) for n, text in enumerate(texts)]
-    untaught = [Decoder(tiny_gpt2, mode="plain"), PromptedDecoder(tiny_gpt2), ChatDecoder(tiny_gpt2)]
+    untaught = [Decoder(tiny_gpt2, mode="plain"), PromptedDecoder(tiny_gpt2)]
     with AnswerFile(tmp_path / "answers.jsonl") as file:
         for decoder, calls in (*((decoder, True) for decoder in untaught), (Decoder(tiny_gpt2), False)):
             model = ToolformerLM(decoder, file, progress=False)

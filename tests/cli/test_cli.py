@@ -130,8 +130,6 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["evaluate", "paths.data_dir=/no/such/dir"], "there is no folder /no/such/dir"),
         (["complete", "x", "system=model"], "system=model is not trained, so there is no latest run of it"),
         (["complete", "x", "--model", "smollm2", "model=gemma3"], "smollm2 and model=gemma3 are two models"),
-        (["complete", "x", "system=endpoint", "endpoint.url=http://127.0.0.1:1/v1", "endpoint.model=m"],
-         "system=endpoint is for evaluations"),
         (["complete", "x", "--tokens", "0"], "complete: --tokens is 0; it must be at least 1"),
         (["tool", "search", "x", "tool.search.implementation.max_tokens=0"], "max_tokens is 0; it must be at least 1"),
         (["compare", "abc123", "paths.root=x"], "compare: only abc123 is named; it takes two runs"),

@@ -79,7 +79,6 @@ ARGUMENTS = ["--tasks", "dateset", "--model_args"]
         ([*ARGUMENTS, "k=3"], "model_args: pretrained is missing"),
         ([*ARGUMENTS, "pretrained=/no/such/folder"], "there is no folder /no/such/folder"),
         ([*ARGUMENTS, "pretrained={folder},k=ten"], "decoding.k=ten: "),
-        ([*ARGUMENTS, "pretrained={folder},system=endpoint"], "local-completions"),
     ],
 )  # fmt: skip
 def test_refusals_are_one_line(

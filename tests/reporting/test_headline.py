@@ -223,8 +223,5 @@ def test_other_systems_have_their_words() -> None:
     assert subject("prompted", ["calculator"]).startswith(
         "With examples of calls in its prompt and its calculator"
     )
-    assert subject("chat", ["qa", "search", "calendar"]).startswith(
-        "With its 3 tools, offered by its chat template"
-    )
-    assert subject("endpoint", [], "served-model") == "served-model"
+    assert subject("baseline", [], "a larger model") == "a larger model"
     assert right("nq", "NQ", 12.34, 0) == "answers 12.3 % of the questions of NQ"

@@ -1,4 +1,4 @@
-"""The evaluation stage with a tiny model: endpoints, samples by id, checks before the model."""
+"""The evaluation stage with a tiny model: samples by id, checks before the model."""
 
 import datetime
 import shutil
@@ -9,16 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.benchmarks.test_loaders import SVAMP, write
-from tests.completions_server import served
-from tests.conftest import GOLDEN, Patch, Refused, smoke_words
+from tests.conftest import GOLDEN, Refused, smoke_words
 from tests.processes import config, trained, words
 from toolformer.cli import main
-from toolformer.lm.language_model import LanguageModel
 from toolformer.results import Results, Run
 from toolformer.stages.launch import run_stage
 
 HELDOUT = ["benchmarks=[heldout_perplexity]", "corpus@heldout=jsonl"]
-KEY = "sk-a-very-secret-key-0123456789"
 
 
 def sums(count: int) -> list[dict[str, Any]]:
@@ -73,33 +70,6 @@ def test_held_out_texts_that_are_none_are_left_out(tmp_path: Path, tiny_folder: 
     assert run.metrics["heldout_perplexity/n"] == 1
 
 
-def test_an_endpoint_as_a_system(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: Patch, refused: Refused
-) -> None:
-    """Its numbers, and what an interruption costs, are in `tests/decoding/test_endpoint.py`."""
-    monkeypatch.setenv("SERVER_KEY", KEY)
-    with served(LanguageModel.from_pretrained(tiny_folder, "float32", "cpu"), KEY) as server:
-        more = [
-            "system=endpoint", f"endpoint.url={server.url}", "endpoint.model=large", "endpoint.key_variable=SERVER_KEY",
-            "endpoint.tries=1", "evaluation.limit=6", "benchmarks=[dateset,heldout_perplexity]",
-        ]  # fmt: skip
-        done = run_stage("evaluate", config(tmp_path, *more))
-        assert len(server.payloads) == 6 and done.metrics["dateset/n"] == 6
-        assert not any("perplexity" in name for name in done.metrics)
-        assert (done.facts["system"], done.facts["baseline"]) == ("endpoint", "large")
-        asked, wrong = len(server.authorizations), words(tmp_path, *more, "endpoint.tokenizer=/no/such")
-        assert "endpoint.tokenizer: there is no folder /no/such" in refused("evaluate", *wrong)
-        assert len(server.authorizations) == asked
-        tokens = [f"endpoint.tokenizer={tiny_folder}", "endpoint.max_length=1024"]
-        scored = run_stage("evaluate", config(tmp_path, *more, *tokens)).metrics
-        assert scored["heldout_perplexity/n"] == 3
-        assert scored["dateset/score"] == done.metrics["dateset/score"]
-        assert sum(not payload.get("echo") for payload in server.payloads) == 6  # none again
-    assert run_stage("evaluate", config(tmp_path, *more)) == done
-    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(kept) > 5 and not any(b"a-very-secret-key" in path.read_bytes() for path in kept)
-
-
 def test_a_checkpoint_of_another_model_is_refused(root: Path, refused: Refused) -> None:
     (run,) = Results(root).runs("train", data="augmented")
     for command in (["evaluate"], ["complete", "On day 3"], ["explain", "latest"], ["tune-policy"]):
@@ -115,11 +85,6 @@ def test_a_checkpoint_of_another_model_is_refused(root: Path, refused: Refused) 
         (["benchmarks=[svamp]", "model=/no/such/model"], "there is no folder /no/such/model"),
         (["evaluation.samples=[[1]]"], "must be a list of ids"),
         (["evaluation.samples=/no/such/file"], "/no/such/file cannot be read as ids"),
-        (["system=endpoint", "endpoint.model=x"], "endpoint.url is missing"),
-        (["system=endpoint", "endpoint.model=x", "endpoint.url=http://h/", f"endpoint.key_variable={KEY}"],
-         "must be the name of an environment variable"),
-        (["system=endpoint", "endpoint.model=x", "endpoint.url=http://h/", "benchmarks=[perplexity]"],
-         "no task is left: perplexity of an endpoint needs endpoint.tokenizer"),
         ([*HELDOUT, "heldout.path={data}/texts.jsonl"], "heldout: it has no document with text"),
         # A tool without its files or model. The hub is out of reach in tests: a name of it is a model that is away.
         (["tools=[qa]", "tool.qa.implementation.retriever.articles_path=/no/such/place"],
@@ -144,5 +109,5 @@ def test_wrong_input_is_refused_before_a_model_is_loaded(
     more = [word.replace("{data}", str(data)) for word in more]
     given = words(root, *system, f"paths.data_dir={data}", *more)
     line = refused("evaluate", *given)
-    assert said in line and KEY not in line
+    assert said in line
     assert Results(root).all_runs("evaluate") == []

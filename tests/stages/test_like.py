@@ -103,12 +103,11 @@ def test_what_a_run_had_beside_values_is_asked_for_by_its_key(tmp_path: Path) ->
         ({"tool": {"calculator": {"inference": {"_target_": "joblib.load"}}}}, r"inference\._target_="),
         ({"tool": {"new": {"implementation": {"_target_": "sympy.sympify"}}}, "tools": ["new"]}, r"tool\.new\.implementation\._target_="),
         ({"paths": {"tasks_dir": "PLANTED"}}, r"paths\.tasks_dir="),
-        ({"endpoint": {"url": "http://127.0.0.1:1/", "key_variable": "SECRET"}, "system": "endpoint"}, r"endpoint\.\w+="),
         ({"name": "${oc.env:SECRET}"}, r"name holds \$\{"),
         ({"tool": {"calculator": {"demonstrations": [{"text": "${oc.env:SECRET}", "annotated": ""}]}}}, r"tool\.calculator\.demonstrations holds"),
         ({"engine": {"address": "127.0.0.1:1"}, "tracking": {"uri": "http://127.0.0.1:1"}}, None),
     ],
-    ids=["command", "python", "target", "inference", "new", "tasks", "endpoint", "name", "list", "engine"],
+    ids=["command", "python", "target", "inference", "new", "tasks", "name", "list", "engine"],
 )  # fmt: skip
 def test_a_strangers_run_starts_and_reads_nothing(
     tmp_path: Path, changed: dict[str, Any], refusal: str | None, monkeypatch: pytest.MonkeyPatch

@@ -97,7 +97,6 @@ class ConfiguredLM(ToolformerLM):
             task: suite.switched_off((entry.cfg or {}).get("metadata"), str(entry.yaml_path))
             for task, entry in index.items()
         }
-        self.system = config.system
 
     def _key(self, *asked: Any) -> str:
         ConfiguredLM.loaded = True
@@ -126,10 +125,8 @@ class ConfiguredLM(ToolformerLM):
     def chat_template(self, chat_template: bool | str = False) -> str:
         """The tokenizer's template; UserError if there is none to apply."""
         name, tokenizer = self.language_model.name, self.language_model.tokenizer
-        if self.system == "chat" or not tokenizer.chat_template:
-            is_chat = self.system == "chat"
-            reason = "system=chat applies the template itself" if is_chat else f"{name} has no chat template"
-            raise UserError(f"--apply_chat_template: {reason}; leave it out")
+        if not tokenizer.chat_template:
+            raise UserError(f"--apply_chat_template: {name} has no chat template; leave it out")
         return str(tokenizer.get_chat_template())
 
     def apply_chat_template(
@@ -152,8 +149,6 @@ class ConfiguredLM(ToolformerLM):
 
 def _configured(given: Mapping[str, Any]) -> Config:
     """The configuration of the evaluation stage with the settings in `model_args`."""
-    if given.get("system") == "endpoint":
-        raise UserError("model_args: for a served model use lm-eval's own --model local-completions")
     overrides = {SHORT.get(name, name): "null" if value is None else value for name, value in given.items()}
     tools = str(overrides.pop("tools", "some"))
     with_tools = tools not in ("", "none", "null")

@@ -1,4 +1,4 @@
-"""A decoder, or a served model, in lm-evaluation-harness, resumable: answers are written to disk batch by batch.
+"""A decoder in lm-evaluation-harness, resumable: answers are written to disk batch by batch.
 
 Of tasks it uses only the name (which tools they may not use) and two fields of their documents that tools may see,
 `current_date` and `source_id`. The tasks do the scoring.
@@ -25,7 +25,6 @@ from toolformer.progress import Bar
 
 if TYPE_CHECKING:
     from toolformer.decoding.decoder import Decoder
-    from toolformer.decoding.endpoint import ServedModel
 
 NEW_TOKENS = 256
 """Of a request that names no number."""
@@ -51,7 +50,7 @@ class ToolformerLM(LM):
 
     def __init__(
         self,
-        decoder: "Decoder | ServedModel",
+        decoder: "Decoder",
         answers: AnswerFile | str | Path | None = None,
         identity: Mapping[str, Any] | None = None,
         progress: bool = True,
@@ -60,9 +59,8 @@ class ToolformerLM(LM):
     ) -> None:
         super().__init__()
         self.decoder = decoder
-        self.language_model: Any = getattr(decoder, "language_model", None)
-        """None for a served model."""
-        self._device = getattr(self.language_model, "device", None)
+        self.language_model = decoder.language_model
+        self._device = self.language_model.device
         self.answers = answers if isinstance(answers, AnswerFile) else AnswerFile(answers)
         self.records: list[Record] = []
         """One for every request, in their order."""
@@ -146,9 +144,7 @@ class ToolformerLM(LM):
                 self._decode(model, group, bar)
         return keys
 
-    def _decode(
-        self, model: "Decoder | ServedModel | Tracer", group: Mapping[str, Question], bar: Any
-    ) -> None:
+    def _decode(self, model: "Decoder | Tracer", group: Mapping[str, Question], bar: Any) -> None:
         """Answers questions, by key, that differ only in their prompts and documents."""
         keys, questions, began = list(group), list(group.values()), time.monotonic()
 

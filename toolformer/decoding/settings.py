@@ -5,8 +5,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from pydantic import Field
-
 from toolformer.data.bounds import (
     Count,
     CountOrAuto,
@@ -18,7 +16,7 @@ from toolformer.data.bounds import (
     TextByName,
 )
 from toolformer.errors import UserError, near
-from toolformer.step import NOTHING, Decides
+from toolformer.step import NOTHING
 
 SYSTEMS = {
     "model": "M",
@@ -26,15 +24,13 @@ SYSTEMS = {
     "toolformer_disabled": "Toolformer (disabled)",
     "toolformer": "Toolformer",
     "prompted": "Prompted",
-    "chat": "Chat",
     "baseline": "Baseline",
-    "endpoint": "Endpoint",
 }
 PAPER_SYSTEMS = tuple(SYSTEMS)[:4]
 """The four that the paper compares, in its order."""
 PLAIN = ("model", "model_cc", "baseline")
 """Systems that were never taught to call: decoded as they are, no token forbidden."""
-CALLING = ("toolformer", "prompted", "chat")
+CALLING = ("toolformer", "prompted")
 """Systems that call tools."""
 TRAINED_ON = {"model_cc": "plain", "toolformer_disabled": "augmented", "toolformer": "augmented"}
 """The data of the systems that are trained; two of them are one model."""
@@ -157,37 +153,3 @@ def policy_label(settings: Mapping[str, Any]) -> str:
     parts += [f"name of {tool} {nats:+g}" for tool, nats in (settings.get("name_bias") or {}).items()]
     parts += [f"{calls} calls"] if (calls := settings.get("max_calls", 1)) > 1 else []
     return ", ".join([common, *parts])
-
-
-@dataclass
-class Chat:
-    """An instruct model with tools (system=chat)."""
-
-    tools: Annotated[str, OneOf("template", "system")] = "template"
-    """How the model is offered its tools: by its chat template, or in a system message where the template has no
-    tools."""
-
-
-@dataclass
-class Endpoint:
-    """An endpoint that speaks OpenAI's protocol (system=endpoint)."""
-
-    url: Annotated[str | None, Decides("answer")] = None
-    """The whole address, such as http://127.0.0.1:8000/v1/completions."""
-    api: Annotated[str, OneOf("completions", "chat"), Decides("answer")] = "completions"
-    """completions: prompts are continued as they are; chat: they are messages (…/v1/chat/completions), and the model is
-    offered the tools."""
-    model: Annotated[str | None, Decides("answer")] = None
-    """The model's name there."""
-    key_variable: str = "OPENAI_API_KEY"
-    """The environment variable that holds the key; a server that wants none needs none."""
-    tokenizer: Annotated[str | None, Decides("evaluate")] = None
-    """The served model's tokenizer, a folder or hub name; perplexity needs it, and cutting prompts to max_length."""
-    concurrency: Count = 4
-    """Requests under way at once."""
-    timeout: Count = 300
-    """Seconds a request may take."""
-    tries: Count = 3
-    """How often a request is made before the evaluation ends."""
-    max_length: Annotated[int, Field(ge=8), Decides("evaluate")] = 2048
-    """Tokens the served model can read at once."""

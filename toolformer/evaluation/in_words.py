@@ -47,7 +47,6 @@ def subject(system: str, tools: Sequence[str] | None = None, name: str = "") -> 
         "toolformer_disabled": f"Finetuned on calls but without {'a tool' if has_none else words} the model",
         "toolformer": "Finetuned on calls but offered no tool the model" if has_none else f"With {words} the model",
         "prompted": f"With examples of calls in its prompt and {words} the model",
-        "chat": f"With {words}, offered by its chat template, the model",
     }  # fmt: skip
     return subjects.get(system, name or "The model")
 

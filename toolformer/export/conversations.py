@@ -10,9 +10,25 @@ from itertools import pairwise
 from typing import Any
 
 from toolformer.calls import ApiCall, parse
-from toolformer.decoding.offers import text_offer
 
 Row = Mapping[str, Any]
+_TOOLS: Mapping[str, tuple[str, dict[str, str]]] = {
+    "calculator": (
+        "Evaluates an arithmetic expression of numbers, + - * / and parentheses, rounded to two decimals",
+        {"expression": "The expression, such as (252 + 3) / 4"},
+    ),
+    "calendar": ("Tells today's date and day of the week", {}),
+    "qa": ("Answers a short question about a fact", {"question": "The question, in English"}),
+    "search": (
+        "Searches Wikipedia and returns the passage that fits best",
+        {"query": "What to look for, in a few words"},
+    ),
+    "translation": (
+        "Translates a text from any language into English",
+        {"text": "The text in its own language"},
+    ),
+}
+"""By key: what a tool does, and its argument with its meaning."""
 
 
 def parts(row: Row) -> tuple[list[str], list[ApiCall]]:
@@ -26,12 +42,25 @@ def parts(row: Row) -> tuple[list[str], list[ApiCall]]:
 def tool_schemas(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The tools that the rows call, as functions with a JSON schema."""
     names = {parse(call["written"]).tool: call["tool"] for row in rows for call in row["calls"]}
-    return [text_offer(key, name).schema() for name, key in sorted(names.items())]
+    return [_schema(key, name) for name, key in sorted(names.items())]
+
+
+def _schema(key: str, name: str) -> dict[str, Any]:
+    """A tool as a function of one text: a built-in one by its key, or any other."""
+    text = {"type": "string"}
+    description, meanings = _TOOLS.get(key, (name, {}))
+    properties = {argument: {**text, "description": meaning} for argument, meaning in meanings.items()}
+    properties = properties if key in _TOOLS else {"input": text}
+    parameters = {"type": "object", "properties": properties, "required": list(properties)}
+    function = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": function}
 
 
 def arguments(key: str, call: ApiCall) -> dict[str, str]:
     """A call's input as the argument of its tool's schema; a tool without one gets none, unless there is an input."""
-    name = next(iter(text_offer(key, call.tool).properties), "input" if call.input else None)
+    name = next(
+        iter(_schema(key, call.tool)["function"]["parameters"]["properties"]), "input" if call.input else None
+    )
     return {name: call.input} if name else {}
 
 

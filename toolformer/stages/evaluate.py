@@ -5,9 +5,7 @@
     toolformer_disabled   finetuned on C*, the start token forbidden
     toolformer            finetuned on C*, with its tools
     prompted              M, shown examples of calls in its context, with the same tools
-    chat                  M as an instruct model, offered the same tools by its chat template
     baseline              any other model, as it is: the paper's larger ones
-    endpoint              a model served elsewhere
 
 Tasks, data, samples and tools are checked before a model is loaded. Answers are written batch by batch: an interrupted
 evaluation asks only for the missing ones.
@@ -67,7 +65,7 @@ def evaluate(config: Config, invocation: Invocation = DIRECT) -> Run:
     folder = results.path(job.system.step)
     with AnswerFile(folder / ANSWERS) as answers, ExitStack() as stack:
         asking = _Asking(job, asks(job, folder, results.path(job.step), job.tasks, job.samples), tools)
-        asking.connect(answers)  # a wrong key or tokenizer begins no run
+        asking.connect(answers)  # bad data begins no run
         name = f"{config.name}: {job.title}"
         beginning = invocation.beginning(job.config, name, job.about, made_from, **job.facts)
         run = stack.enter_context(results.open(job.step, beginning, done=lambda: _done(job, results)))
@@ -104,12 +102,11 @@ def check_system(job: Evaluation) -> dict[str, Tool]:
     from toolformer.lm.loading import choose_device, load_config
 
     config = job.config
-    if config.system != "endpoint":
-        choose_device(config.lm.device)
-        if not job.system.trained:
-            load_config(config.model)
+    choose_device(config.lm.device)
+    if not job.system.trained:
+        load_config(config.model)
     tools = job.system.tools()
-    instantiate.of_system(config, job.system.model, tools)
+    instantiate.of_system(config, tools)
     return tools
 
 
@@ -151,11 +148,9 @@ class _Asking:
     loaded: Loaded | None = None
 
     def connect(self, answers: AnswerFile) -> None:
-        """Reads the questions and reaches the endpoint, where there is one. UserError if either fails."""
+        """Reads the questions. UserError for bad data."""
         answering.gather(answers)  # of an evaluation that was interrupted
         self.loaded = self.asked.load()
-        if self.job.config.system == "endpoint":
-            self.lm = self.asked.served(answers, self.tools)
 
     def scored(self, answers: AnswerFile) -> dict[str, TaskResult]:
         """Has the questions answered, by workers if there are several, and scores the answers."""
@@ -163,14 +158,13 @@ class _Asking:
 
         config, loaded = self.job.config, self.loaded
         assert loaded
-        if self.lm is None:
-            if config.engine.workers > 1 or config.engine.kind == "ray":
-                answering.answer(self.asked, sum(map(len, suite.requests(loaded).values())))
-                answering.gather(answers)
-            decoder = instantiate.decoder(config, self.asked.model, self.tools)
-            self.lm = self.asked.lm(decoder, answers)
+        if config.engine.workers > 1 or config.engine.kind == "ray":
+            answering.answer(self.asked, sum(map(len, suite.requests(loaded).values())))
+            answering.gather(answers)
+        decoder = instantiate.decoder(config, self.asked.model, self.tools)
+        self.lm = self.asked.lm(decoder, answers)
         settings = config.evaluation
-        gold_nats = settings.gold_nats and config.system not in ("prompted", "chat", "endpoint")
+        gold_nats = settings.gold_nats and config.system != "prompted"
         return suite.run(
             self.lm, loaded, bootstrap_iters=settings.bootstrap, seed=config.seed, gold_nats=gold_nats
         )

@@ -28,7 +28,7 @@ from toolformer.storage import atomic_write, safe_join
 
 ANSWERS = "answers.jsonl"
 COMPARED = (
-    *("system", "model", "training", "chat", "endpoint", "seed", "benchmarks", "wording", "examples"),
+    *("system", "model", "training", "seed", "benchmarks", "wording", "examples"),
     *("decoding.policy", "decoding.k", "decoding.bias", "decoding.threshold", "decoding.by_tool"),
     *("decoding.stand_in", "decoding.name_bias", "evaluation.bootstrap", "evaluation.gold_nats"),
 )
@@ -86,13 +86,11 @@ def prepare(config: Config, results: Results, command: str = "") -> Evaluation:
     """An evaluation as configured. UserError if there is no such benchmark, train run or file of samples."""
     from toolformer.evaluation import suite
 
-    tasks = possible_tasks(config, suite.task_names(config.benchmarks, config.paths.tasks_dir))
+    tasks = suite.task_names(config.benchmarks, config.paths.tasks_dir)
     for task in tasks:  # before hours are spent on what cannot be written
         safe_join(Path(config.paths.root), f"{task}.parquet")
     system, samples = System.find(config, results, command), sample_ids(config.evaluation.samples)
     settings = {**settings_of(config, "evaluate"), "benchmarks": tasks}
-    if config.system != "endpoint":
-        del settings["endpoint"]
     inputs: dict[str, Any] = {
         "answers": system.step,
         "samples": samples,
@@ -102,23 +100,6 @@ def prepare(config: Config, results: Results, command: str = "") -> Evaluation:
     if "heldout_perplexity" in tasks:
         inputs["heldout"] = content_hash(instantiate.corpus(config.heldout, "heldout"))
     return Evaluation(system, tasks, samples, Step("evaluate", VERSIONS["evaluate"], settings, inputs))
-
-
-def possible_tasks(config: Config, tasks: list[str]) -> list[str]:
-    """The tasks that the system can do: without a tokenizer, an endpoint's log-probabilities mean nothing.
-
-    UserError if none is left.
-    """
-    endpoint = config.endpoint
-    if config.system != "endpoint" or (endpoint.tokenizer and endpoint.api == "completions"):
-        return tasks
-    possible = [task for task in tasks if not task.endswith("_perplexity")]
-    if not possible:
-        raise UserError(
-            "benchmarks: no task is left: perplexity of an endpoint needs endpoint.tokenizer, the served model's tokenizer "
-            "(a folder or hub name), and endpoint.api=completions"
-        )
-    return possible
 
 
 def _comparison(config: Config, samples: Samples) -> str:

@@ -146,36 +146,21 @@ def _prompt(config: Config, key: str) -> Prompt:
 
 def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
     """Decoding as configured for its system, with a loaded model; without tools no call is written."""
-    from toolformer.decoding.chat import ChatDecoder
     from toolformer.decoding.decoder import Decoder
     from toolformer.decoding.prompted import PromptedDecoder
     from toolformer.lm.language_model import LanguageModel
 
     settings = asdict(tuned(config.decoding, model) if tools else with_policy(config.decoding, "topk", 0))
-    further = of_system(config, model, tools)
+    further = of_system(config, tools)
     language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
-    if config.system in ("prompted", "chat"):
-        kind = PromptedDecoder if config.system == "prompted" else ChatDecoder
-        return kind(language_model, tools, **settings, **further)
+    if config.system == "prompted":
+        return PromptedDecoder(language_model, tools, **settings, **further)
     return Decoder(language_model, tools, mode="plain" if config.system in PLAIN else "tools", **settings)
 
 
-def of_system(config: Config, model: str, tools: Mapping[str, Tool]) -> dict[str, Any]:
-    """What the decoder of a system has besides; loads no weights.
-
-    UserError if a tool has no examples to be shown by, or a chat template no tools.
-    """
-    if config.system == "prompted":
-        return {"examples": _examples(config, tools)}
-    if config.system != "chat":
-        return {}
-    from toolformer.decoding.chat import check_template
-    from toolformer.decoding.offers import offer
-    from toolformer.lm.loading import load_tokenizer
-
-    offers = {key: offer(key, tool) for key, tool in tools.items()}
-    check_template(load_tokenizer(model), model, config.chat.tools, list(offers.values()))
-    return {"offers": offers, "offered_by": config.chat.tools}
+def of_system(config: Config, tools: Mapping[str, Tool]) -> dict[str, Any]:
+    """What the decoder of a system has besides; loads no weights. UserError if a tool has no examples."""
+    return {"examples": _examples(config, tools)} if config.system == "prompted" else {}
 
 
 def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]:

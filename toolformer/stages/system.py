@@ -58,8 +58,7 @@ class System:
     @cached_property
     def calls(self) -> bool:
         """Whether it calls tools."""
-        chats = self.config.system == "endpoint" and self.config.endpoint.api == "chat"
-        return (self.config.system in CALLING or chats) and self.config.decoding.k > 0
+        return self.config.system in CALLING and self.config.decoding.k > 0
 
     @cached_property
     def decoding(self) -> dict[str, Any]:
@@ -80,20 +79,16 @@ class System:
     @property
     def model_name(self) -> str:
         """The model for titles: of a trained one that which it was trained from."""
-        if self.config.system == "endpoint":
-            return str(self.config.endpoint.model)
         return model_name(str(self.trained.setting("model", "")) if self.trained else self.config.model)
 
     @property
     def baseline(self) -> str:
         """What a model to compare with is called in reports; empty for the paper's systems."""
         config = self.config
-        if config.system == "chat" or (config.system == "endpoint" and config.endpoint.api == "chat"):
-            return f"{self.model_name}, chat" + ("" if self.calls else ", no tools")
         if config.system == "prompted":
             policy = f"k = {self.policy}" if self.policy.isdecimal() else self.policy
             return f"{self.model_name}, prompted, {policy}"
-        return self.model_name if config.system in ("baseline", "endpoint") else ""
+        return self.model_name if config.system == "baseline" else ""
 
     def tools(self) -> dict[str, Tool]:
         """Its tools, by key."""
@@ -117,12 +112,7 @@ class System:
                 inputs["order"] = list(config.tools)
         else:
             del settings["tool"]
-        for system in ("chat", "endpoint"):
-            if config.system != system:
-                del settings[system]
-        if config.system == "endpoint":
-            del settings["lm"]
-        elif self.trained:
+        if self.trained:
             inputs["training"] = self.trained.step
             inputs["weights"] = self.trained.facts.get("weights")
         else:

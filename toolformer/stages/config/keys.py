@@ -20,7 +20,7 @@ EVERY = "Every stage"
 SECTIONS = {
     "generate": ("corpus", "tools", "tool", "tool_default", "tool_sources", "prompts", "filter_threshold", "propose", "screen", "score", "filter", "generate", "engine"),
     "train": ("dataset", "data", "trainer", "heldout"),
-    "evaluate": ("system", "checkpoint", "decoding", "benchmarks", "wording", "evaluation", "chat", "endpoint"),
+    "evaluate": ("system", "checkpoint", "decoding", "benchmarks", "wording", "evaluation"),
     "report": ("paper",),
     "run": ("run",),
     "index": ("index",),

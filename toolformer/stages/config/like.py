@@ -106,8 +106,6 @@ def _decisive(config: dict[str, Any], here: dict[str, Any]) -> dict[str, Any]:
     """What decides a result of the configuration `here` and is not taken from a run, by key."""
     found = {"tool_sources": config.get("tool_sources") or []}
     found |= {f"paths.{key}": _mapping(config, "paths").get(key) for key in ("data_dir", "tasks_dir")}
-    if here["system"] == "endpoint":
-        found |= _leaves(config.get("endpoint"), "endpoint")
     for name in here["tools"]:
         tool = _mapping(_mapping(config, "tool"), name)
         if _mapping(tool, "implementation").get("_target_") in OF_SOURCES:

@@ -29,7 +29,7 @@ from toolformer.data.bounds import (
     Place,
     Share,
 )
-from toolformer.decoding.settings import SYSTEMS, Chat, Decoding, Endpoint
+from toolformer.decoding.settings import SYSTEMS, Decoding
 from toolformer.step import NOTHING, Decides
 from toolformer.tools.runtime import Limits, Seconds
 from toolformer.training.settings import Recipe
@@ -50,7 +50,7 @@ OF_A_RUN = frozenset(
             "data",
             "trainer",
         ),
-        *("system", "chat", "checkpoint", "decoding", "benchmarks", "wording", "evaluation", "paper"),
+        *("system", "checkpoint", "decoding", "benchmarks", "wording", "evaluation", "paper"),
     )
 )
 """The keys of which `like=RUN` takes the run's values, but of a tool neither implementation nor inference. Whatever names
@@ -227,7 +227,7 @@ class EvaluationConfig:
     these again."""
     gold_nats: bool = False
     """Also score each gold answer: −log p given the prompt and the result of the call, if any; a forward pass more an
-    example. Not for prompted, chat and endpoint."""
+    example. Not for prompted."""
 
 
 @dataclass
@@ -319,11 +319,8 @@ class Config:
     """Train: augmented (C*, makes Toolformer) or plain (C, makes M + CC)."""
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     system: Annotated[str, OneOf(*SYSTEMS), Decides("answer")] = "toolformer"
-    """Evaluate: model, model_cc, toolformer_disabled or toolformer; the untrained model that is shown calls, prompted,
-    or that is an instruct model and chats, chat; or a larger model to compare with, baseline (any `model`, untrained) or endpoint (served elsewhere)."""
-    chat: Annotated[Chat, Decides("answer")] = field(default_factory=Chat)
-    endpoint: Endpoint = field(default_factory=Endpoint)
-    """Evaluate: where the system `endpoint` is served."""
+    """Evaluate: model, model_cc, toolformer_disabled or toolformer; prompted, the untrained model with examples of calls in
+    its context; or baseline, another model to compare with (any `model`, untrained)."""
     checkpoint: str = "latest"
     """Evaluate: the train run to read, `latest` or a run id; only systems that were trained take one."""
     decoding: Annotated[Decoding, Decides("answer")] = field(default_factory=Decoding)

@@ -12,12 +12,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 
-from toolformer import credentials
 from toolformer.data.files import DEMO_SPLITS
 from toolformer.decoding.settings import BATCH_SIZE, check_decoding
 from toolformer.errors import UserError, near
 from toolformer.stages.config.messages import first, one_line
-from toolformer.stages.config.schema import Config, CorpusConfig, Endpoint
+from toolformer.stages.config.schema import Config, CorpusConfig
 from toolformer.tools import prompt_sets
 
 
@@ -127,8 +126,6 @@ def _check_together(config: Config) -> None:
         _settle_workers(config)
     config.trainer.accumulation(processes=1)
     check_decoding(config.decoding, config.tool)
-    if config.system == "endpoint":
-        _check_endpoint(config.endpoint)
 
 
 def _settle_workers(config: Config) -> None:
@@ -149,18 +146,3 @@ def _settle_workers(config: Config) -> None:
         engine.batch_tokens = TOKENS_PER_BATCH
     if is_shared and decoding.batch_size == "auto":
         decoding.batch_size = BATCH_SIZE
-
-
-def _check_endpoint(endpoint: Endpoint) -> None:
-    if missing := [key for key in ("url", "model") if not getattr(endpoint, key)]:
-        raise UserError(f"endpoint.{missing[0]} is missing, which system=endpoint needs")
-    if not credentials.is_address(endpoint.url):
-        raise UserError("endpoint.url must begin with http:// or https://, and hold no user name or password")
-    is_chat = str(endpoint.url).partition("?")[0].rstrip("/").endswith("/chat/completions")
-    if is_chat and endpoint.api != "chat":
-        raise UserError("endpoint.url ends with /chat/completions; add endpoint.api=chat")
-    # Not shown: somebody may have put the key itself there.
-    if not credentials.is_variable(endpoint.key_variable):
-        raise UserError(
-            "endpoint.key_variable must be the name of an environment variable in capitals, not the key"
-        )

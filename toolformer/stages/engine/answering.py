@@ -26,11 +26,9 @@ from toolformer.stages.engine.work import devices, threads, use_device
 
 if TYPE_CHECKING:
     from toolformer.decoding.decoder import Decoder
-    from toolformer.decoding.endpoint import ServedModel
     from toolformer.decoding.lm_eval_model import ToolformerLM
     from toolformer.decoding.recording import AnswerFile
     from toolformer.evaluation.suite import Loaded
-    from toolformer.tools.base import Tool
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +60,7 @@ class Asked:
 
     def lm(
         self,
-        decoder: Decoder | ServedModel,
+        decoder: Decoder,
         answers: AnswerFile,
         more: Mapping[str, str] | None = None,
         progress: bool = True,
@@ -72,15 +70,6 @@ class Asked:
 
         identity = {**self.identity, **(more or {})}
         return ToolformerLM(decoder, answers, identity, progress, self.clocks, self.day)
-
-    def served(self, answers: AnswerFile, tools: Mapping[str, Tool]) -> ToolformerLM:
-        """lm-eval's model for `system=endpoint`."""
-        from toolformer.decoding.endpoint import ServedModel
-        from toolformer.decoding.offers import offer
-
-        endpoint = self.config.endpoint
-        offers = {name: offer(name, tool) for name, tool in tools.items()}
-        return self.lm(ServedModel(endpoint, tools, offers, self.config.decoding), answers)
 
     def share(self, rank: int) -> Path:
         return self.answers.with_name(f"answers-{rank}-of-{self.config.engine.workers}.jsonl")
