@@ -42,10 +42,10 @@ from transformers import (
 )
 
 from tests.completions_server import Completions, served
-from toolformer.data.assets import CACHE_VARIABLE, cache_dir
 from toolformer.decoding.completion import Task
 from toolformer.decoding.decoder import Decoder
 from toolformer.lm.language_model import LanguageModel
+from toolformer.storage import CACHE_VARIABLE, cache_dir
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

@@ -1,6 +1,8 @@
 """Whole files, folders built once whoever asks, fails or is killed, and names that lead nowhere else."""
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,8 +13,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from toolformer import storage
 from toolformer.errors import UserError
-from toolformer.storage import atomic_file, atomic_write, build_once, safe_join
+from toolformer.storage import atomic_file, atomic_write, build_once, content_digest, safe_join, sha256
 
 ROOT = Path(__file__).resolve().parents[1]
 KILLED = """
@@ -136,3 +139,45 @@ def test_a_file_in_a_folders_place_is_no_lack_of_room(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"finished work is kept: name another folder"):
         atomic_write(tmp_path / "file" / "x", b"")
+
+
+def test_a_source_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "away" / "source"
+    with (
+        pytest.raises(UserError, match=r"away/source: the file cannot be read"),
+        atomic_file(tmp_path / "copy") as copy,
+    ):
+        shutil.copyfile(source, copy)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_in_the_block_is_a_lack_of_room(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot write file .*make room"), atomic_file(tmp_path / "file"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_the_digest_of_a_folder_is_that_of_its_content(tmp_path: Path) -> None:
+    for name in ("first", "copy"):
+        (tmp_path / name / "in").mkdir(parents=True)
+        (tmp_path / name / "in" / "a.txt").write_text("a")
+        (tmp_path / name / "b.txt").write_text("b")
+    (tmp_path / "copy" / ".hidden").write_text("x")
+    os.utime(tmp_path / "copy" / "b.txt", (1, 1))
+    first = content_digest(tmp_path / "first")
+    assert first == content_digest(tmp_path / "copy")
+    (tmp_path / "copy" / "b.txt").rename(tmp_path / "copy" / "c.txt")
+    assert first != content_digest(tmp_path / "copy")
+
+
+def test_a_large_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLFORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(storage, "_REMEMBERED", 2)
+    read: list[Path] = []
+    monkeypatch.setattr(storage, "sha256", lambda path: read.append(path) or sha256(path))
+    file = tmp_path / "file"
+    file.write_text("first")
+    assert content_digest(file) == content_digest(file) == sha256(file) and read == [file]
+    before = file.stat()
+    file.write_text("other")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert content_digest(file) == sha256(file) and read == [file, file]

@@ -26,6 +26,9 @@ from toolformer.errors import UserError
 log = logging.getLogger(__name__)
 
 _PART = ".part"
+CACHE_VARIABLE = "TOOLFORMER_CACHE"
+_REMEMBERED = 2**24
+"""Bytes of a file from which on its hash is remembered."""
 _DAY = 86_400
 """Seconds after which a temporary file is left over."""
 
@@ -92,14 +95,62 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns a failed write (OSError) into one line (UserError)."""
+    """Turns a failed write (OSError) into one line (UserError); the line names another file that the block cannot read."""
     try:
         yield
     except OSError as error:
+        if error.filename is not None and not _belongs(Path(os.fsdecode(error.filename)), path):
+            reason = f"the file cannot be read ({error.strerror or error}); check its path and permissions"
+            raise UserError(f"{os.fsdecode(error.filename)}: {reason}") from error
         reason = f"cannot write {path.name} ({error.strerror or error})"
         remedy = "name" if isinstance(error, (NotADirectoryError, FileExistsError)) else "make room or name"
         advice = f"finished work is kept: {remedy} another folder, and give the same command again"
         raise UserError(f"{path.parent}: {reason}; {advice}") from error
+
+
+def _belongs(other: Path, path: Path) -> bool:
+    """Whether a file is written for the sake of `path`: its temporary file, a folder above it, or a file in it."""
+    return other in (path, *path.parents) or path in other.parents or other.name.startswith(f".{path.name}.")
+
+
+def cache_dir() -> Path:
+    """The folder of downloads and hashes: `TOOLFORMER_CACHE` if set, otherwise ~/.cache/toolformer."""
+    return Path(os.environ.get(CACHE_VARIABLE) or "~/.cache/toolformer").expanduser().absolute()
+
+
+def set_cache_dir(path: str | Path) -> None:
+    """Moves the cache for this process and its children."""
+    # An environment variable, since workers in other processes must find the same folder.
+    os.environ[CACHE_VARIABLE] = str(Path(path).expanduser().absolute())
+
+
+def content_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes, or of the names and bytes of a folder's files (hidden ones do not count).
+
+    The hash of a file of 16 MiB or more is kept in the cache folder until its size, inode or times change, so that gigabytes
+    of weights are not read by every command. OSError if a file cannot be read.
+    """
+    if path.is_dir():
+        names = (file.relative_to(path) for file in path.rglob("*") if file.is_file())
+        visible = sorted(name for name in names if not any(part.startswith(".") for part in name.parts))
+        digest = hashlib.sha256()
+        for name in visible:
+            digest.update(os.fsencode(name.as_posix()) + b"\0" + content_digest(path / name).encode() + b"\n")
+        return digest.hexdigest()
+    status = path.stat()
+    if status.st_size < _REMEMBERED:
+        return sha256(path)
+    state = f"{status.st_size} {status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}"
+    entry = cache_dir() / "digests" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
+    with suppress(OSError, ValueError):
+        known, _, hexadecimal = entry.read_text(encoding="ascii").strip().partition(": ")
+        if known == state and re.fullmatch(r"[0-9a-f]{64}", hexadecimal):
+            return hexadecimal
+    hexadecimal = sha256(path)
+    with suppress(OSError, UserError):  # a cache that cannot be written only costs time
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(entry, f"{state}: {hexadecimal}\n".encode("ascii"))
+    return hexadecimal
 
 
 def sha256(path: Path) -> str:

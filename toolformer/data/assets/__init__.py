@@ -18,24 +18,12 @@ from pathlib import Path
 
 from toolformer.data.assets.table import ASSETS, Asset, Wheel
 from toolformer.errors import UserError
-from toolformer.storage import build_once, sha256
+from toolformer.storage import CACHE_VARIABLE, build_once, cache_dir, set_cache_dir, sha256
 
 __all__ = ["ASSETS", "cache_dir", "ensure", "ensure_all", "find", "set_cache_dir"]
 
-CACHE_VARIABLE = "TOOLFORMER_CACHE"
 MARKER = "asset.json"
 """Written last into an asset's folder: its fingerprint and its files' sizes in bytes."""
-
-
-def cache_dir() -> Path:
-    """The folder that holds every asset: `TOOLFORMER_CACHE` if set, otherwise ~/.cache/toolformer."""
-    return Path(os.environ.get(CACHE_VARIABLE) or "~/.cache/toolformer").expanduser().absolute()
-
-
-def set_cache_dir(path: str | Path) -> None:
-    """Moves the cache for this process and its children."""
-    # An environment variable, since workers in other processes must find the same folder.
-    os.environ[CACHE_VARIABLE] = str(Path(path).expanduser().absolute())
 
 
 def ensure(name: str) -> Path:
