@@ -10,17 +10,18 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.conftest import teach, tiny_model, tiny_tokenizer
 from toolformer.annotation.shards import ShardStore
+from toolformer.data import Document
 from toolformer.results import Beginning, Folder, Results, Run
 from toolformer.stages.config import CONF, Config, compose, validate
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
-from toolformer.tools.base import Result
+from toolformer.tools.base import Result, Tool
 
 SHARDS = 16
 LOG = "calls.log"
@@ -28,7 +29,7 @@ LOG = "calls.log"
 PATIENCE = 300  # seconds until a test gives up on a process
 
 
-class LoggedCalendar:
+class LoggedCalendar(Tool):
     """Answers yes, and writes down who asked for which document; may wait until several processes have asked."""
 
     name = "Calendar"
@@ -37,7 +38,7 @@ class LoggedCalendar:
     def __init__(self, folder: str, pause: float, crowd: int, **_: object) -> None:
         self._log, self._pause, self._crowd = Path(folder) / LOG, pause, crowd
 
-    def run(self, inputs: list[str], documents: list[Any]) -> list[Result]:
+    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         with self._log.open("a") as log:
             for doc_id in sorted({document.doc_id for document in documents}):
                 log.write(f"{os.getpid()} {doc_id} {os.environ.get('CUDA_VISIBLE_DEVICES')}\n")

@@ -89,7 +89,6 @@ def test_a_step_is_read_from_its_json_and_from_nothing_else() -> None:
     ("one", "other"),
     [
         ({"headers": {"Authorization": "Bearer hunter2"}}, {"headers": {"Authorization": "Bearer hunter3"}}),
-        ({"valves": {"unit": "km"}}, {"valves": {"unit": "miles"}}),
         ({"command": "x", "args": ["--hunter2"]}, {"command": "x", "args": ["--hunter3"]}),
         ({"env": {"A": 1}}, {"env": {"A": 2}}),
         ({"url": "https://h/v1?key=hunter2"}, {"url": "https://h/v1?key=hunter3"}),

@@ -4,7 +4,7 @@ import os
 import re
 
 MASK = "***"
-SECRETS = frozenset({"args", "env", "headers", "valves"})
+SECRETS = frozenset({"args", "env", "headers"})
 """Keys of the configuration whose values may be secrets: whatever is not `$NAME` is masked there."""
 _USER_INFO = re.compile(r"(?<=://)[^/\s\"'<>]+@")
 """Up to the last @: a password may contain an unencoded one."""

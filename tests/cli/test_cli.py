@@ -237,7 +237,7 @@ def test_a_launcher_that_is_not_installed_names_its_extra(
 def test_no_flag_shows_a_secret(place: Path, flags: list[str], capsys: Capture) -> None:
     """Of the command line, and of a file of the user's own."""
     (place / "experiment").mkdir()
-    secrets = "{command: x, env: {KEY: hunter2}, headers: {A: hunter2}, valves: {key: hunter2}}"
+    secrets = "{command: x, env: {KEY: hunter2}, headers: {A: hunter2}}"
     (place / "experiment" / "mine.yaml").write_text(f"# @package _global_\ntool_sources: [{secrets}]\n")
     words = ["+tool.qa.implementation.env.KEY=hunter2"]
     if "experiment=mine" not in flags:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.benchmarks.test_loaders import SVAMP, write
 from tests.conftest import Patch
 from tests.pages.page import Page
 from tests.processes import config, trained
+from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.results import Results
 from toolformer.stages import instantiate
@@ -18,11 +20,11 @@ from toolformer.stages.evaluate import finished
 from toolformer.stages.evaluation import prepare
 from toolformer.stages.launch import run_stage
 from toolformer.stages.train import model_folder
-from toolformer.tools.base import Result
+from toolformer.tools.base import Result, Tool
 from toolformer.training.checkpoints import RECORD
 
 
-class BusyCalendar:
+class BusyCalendar(Tool):
     """Fails for as long as there is a file `busy`."""
 
     name = "Calendar"
@@ -30,7 +32,7 @@ class BusyCalendar:
     def __init__(self, folder: str, **_: object) -> None:
         self.busy = Path(folder) / "busy"
 
-    def run(self, inputs: list[str], documents: list[Any]) -> list[Result]:
+    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         result = Result(reason="busy", fault=True) if self.busy.exists() else Result("yes")
         return [result for _ in inputs]
 

@@ -1,6 +1,7 @@
 """Tools in the stages: the user's own by configuration, part of what decides a run; the cache changes no byte."""
 
 import json
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -18,28 +19,27 @@ from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate
 from toolformer.stages.generate import annotation
 from toolformer.stages.launch import run_stage
-from toolformer.tools.base import Result
+from toolformer.tools.base import Result, Tool
 
 TOOLS = '''
-class Tools:
-    def dragon_fire(self, value: int) -> str:
-        """Tell how hot so many dragons are together.
+def dragon_fire(value: int) -> str:
+    """Tell how hot so many dragons are together.
 
-        :param value: how many dragons
-        """
-        return f"dragon fire {value * value}"
+    :param value: how many dragons
+    """
+    return f"dragon fire {value * value}"
 
-    def shout(self, text: str, times: int = 1) -> dict:
-        """Say a text aloud.
+def shout(text: str, times: int = 1) -> dict:
+    """Say a text aloud.
 
-        >>> shout("hey", times=2)
-        {'said': 'HEY HEY'}
-        """
-        return {"said": " ".join([text.upper()] * times)}
+    >>> shout("hey", times=2)
+    {'said': 'HEY HEY'}
+    """
+    return {"said": " ".join([text.upper()] * times)}
 
-    def météo(self) -> str:
-        """Has a name that fits no call."""
-        return "x"
+def météo() -> str:
+    """Has a name that fits no call."""
+    return "x"
 '''
 
 
@@ -82,7 +82,7 @@ def test_a_file_gives_all_of_its_tools() -> None:
         'Output: Say a text aloud: "hey", times=2 gives [shout("hey", times=2)] {"said": "HEY HEY"}.\n\n'
         "Input: x\nOutput:"
     )  # fmt: skip
-    assert set(configured(["tools.py:Tools.shout"]).tool) & {"shout", "météo"} == {"shout"}
+    assert set(configured(["tools.py:shout"]).tool) & {"shout", "météo"} == {"shout"}
     with pytest.raises(UserError, match="tool.dragon_fire.example is missing: give a call with its"):
         instantiate.tool_settings(config, "dragon_fire")
 
@@ -141,7 +141,7 @@ def test_a_wrong_source_is_refused_in_a_line(sources: Any, tool: str, reason: st
 DOCUMENTS = 2 * SHARDS
 
 
-class AwayCalendar:
+class AwayCalendar(Tool):
     """A tool whose server is away."""
 
     name = "Calendar"
@@ -149,7 +149,7 @@ class AwayCalendar:
     def __init__(self, **_: object) -> None:
         """Takes what the real one takes."""
 
-    def run(self, inputs: list[str], documents: list[Any]) -> list[Result]:
+    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         return [Result(reason="server is away", fault=True) for _ in inputs]
 
 

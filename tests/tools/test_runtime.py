@@ -6,9 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -97,8 +96,11 @@ def test_an_exception_is_a_result_and_a_user_error_is_raised(limits: Limits, cac
 
 @pytest.mark.parametrize("answers", [["text"], [None], [Result(5)], []])  # type: ignore[arg-type]
 def test_an_answer_of_another_type_is_a_fault(answers: list[Result]) -> None:
-    wrong = SimpleNamespace(name="Wrong", run=lambda inputs, documents: answers)
-    (result,) = ToolRuntime(wrong).run(["a"], [ELSEWHERE])
+    class Wrong(Recorder):
+        def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+            return answers
+
+    (result,) = ToolRuntime(Wrong()).run(["a"], [ELSEWHERE])
     assert result.fault and (result.reason or "").startswith("tool failed")
 
 
@@ -201,10 +203,14 @@ def test_workers_call_the_tool_side_by_side_and_in_parts() -> None:
 
 
 HANGS = """
-import time, types
+import time
+from toolformer.tools.base import Tool
 from toolformer.tools.runtime import Limits, ToolRuntime
-tool = types.SimpleNamespace(name="Hangs", run=lambda inputs, documents: time.sleep(10_000))
-print(ToolRuntime(tool, Limits(timeout=0.2)).run(["x"], [None])[0].reason)
+class Hangs(Tool):
+    name = "Hangs"
+    def run(self, inputs, documents):
+        time.sleep(10_000)
+print(ToolRuntime(Hangs(), Limits(timeout=0.2)).run(["x"], [None])[0].reason)
 """
 
 

@@ -68,7 +68,9 @@ def cache_name(config: Config, key: str) -> str | None:
 
 
 LOOKUP = """
-class Lookup:
+from toolformer.tools.base import Tool
+
+class Lookup(Tool):
     name = "QA"
     def __init__(self, words=3, version="", **_):
         self.version = version

@@ -38,7 +38,7 @@ def weights(model: Path) -> dict[str, Any]:
 def deciding(config: Config, step: str) -> dict[str, Any]:
     """The settings that decide a step's result, of the tools in use; the model is an input (`model_identity`).
 
-    What may be a secret is represented by its hash: arguments and valves of a tool decide its results too.
+    What may be a secret is represented by its hash: arguments of a tool decide its results too.
     """
     settings: dict[str, Any] = masked(settings_of(config, step), digest=True)
     settings.pop("model", None)

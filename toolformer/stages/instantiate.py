@@ -26,7 +26,7 @@ from toolformer.stages.stored_policy import tuned
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
 from toolformer.tools import prompt_sets
-from toolformer.tools.base import Tool, as_tool
+from toolformer.tools.base import Tool
 from toolformer.tools.cache import ResultCache
 from toolformer.tools.identity import cache_key
 from toolformer.tools.prompt_sets import Prompt
@@ -72,7 +72,11 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
         place = f"tool.{key}.implementation"
         _check_files(place, arguments)
         try:
-            implementation = as_tool(instantiate(arguments))
+            implementation = instantiate(arguments)
+            if not isinstance(implementation, Tool):
+                raise UserError(
+                    f"{arguments.get('_target_')} is not a Tool; derive it from toolformer.tools.base.Tool"
+                )
             implementation.check()
         except InstantiationException as error:
             if isinstance(error.__cause__, UserError):

@@ -8,7 +8,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from toolformer.data import Document
 from toolformer.errors import UserError, one_line
@@ -56,10 +56,7 @@ class Part:
 
 
 class Tool(Part, ABC):
-    """A tool of the paper's section 3: texts in, texts out.
-
-    A user's class need not derive from it: `as_tool` adds the defaults.
-    """
+    """A tool of the paper's section 3: texts in, texts out. A user's class derives from it."""
 
     name: str
     """Its name in a call: `Calculator`."""
@@ -114,24 +111,6 @@ class TextGenerator(Protocol):
     def __call__(
         self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()
     ) -> Sequence[str | Result]: ...
-
-
-class _Foreign(Tool):
-    """The public members of a user's object in front of the defaults."""
-
-    def __init__(self, inner: Any) -> None:
-        for member in dir(inner):
-            if not member.startswith("_") and member not in ("VERSION", "in_context"):
-                setattr(self, member, getattr(inner, member))
-
-    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-        """Replaced by the object's own."""
-        raise NotImplementedError
-
-
-def as_tool(made: Any) -> Tool:
-    """A user's object with `name` and `run` as a `Tool`; a `Tool` as it is."""
-    return made if isinstance(made, Tool) else _Foreign(made)
 
 
 def run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:

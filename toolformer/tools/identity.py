@@ -108,9 +108,7 @@ def _answering(value: Any) -> Any:
         return [_answering(part) for part in value]
     if not isinstance(value, Mapping):
         return value
-    # The meaning of `valves` is a user's tool's.
-    kept = {key: part for key, part in value.items() if key not in UNDECIDING}
-    return {key: part if key == "valves" else _answering(part) for key, part in kept.items()}
+    return {key: _answering(part) for key, part in value.items() if key not in UNDECIDING}
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

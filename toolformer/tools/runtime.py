@@ -10,12 +10,12 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
 from toolformer.data import Document
-from toolformer.tools.base import Result, Tool, as_tool, run_safely
+from toolformer.tools.base import Result, Tool, run_safely
 from toolformer.tools.cache import ResultCache, call_key
 from toolformer.tools.threads import Late, Threads
 
@@ -73,8 +73,8 @@ class ToolRuntime(Tool):
     The tool always runs on separate threads: whatever it raises is a fault, and Ctrl-C ends the wait for it.
     """
 
-    def __init__(self, tool: Any, limits: Limits | None = None, cache: ResultCache | None = None) -> None:
-        self.tool = as_tool(tool)
+    def __init__(self, tool: Tool, limits: Limits | None = None, cache: ResultCache | None = None) -> None:
+        self.tool = tool
         self.name = self.tool.name
         self.elsewhere = self.tool.elsewhere
         self.parameters = self.tool.parameters

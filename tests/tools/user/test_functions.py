@@ -1,4 +1,4 @@
-"""Python functions and Open WebUI classes as tools; their arguments, of which nothing runs; and what is wrong in one line."""
+"""Python functions as tools; their arguments, of which nothing runs; and what is wrong in one line."""
 
 import asyncio
 import datetime
@@ -18,56 +18,26 @@ from toolformer.calls import ApiCall, linearise, parse
 from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.errors import UserError
-from toolformer.tools.base import Result, Tool
+from toolformer.tools.base import Result
 from toolformer.tools.runtime import ToolRuntime
 from toolformer.tools.user import arguments
 from toolformer.tools.user.arguments import ArgumentError, Parameter, bind
-from toolformer.tools.user.describe import Description, draft
+from toolformer.tools.user.describe import draft
 from toolformer.tools.user.functions import MOST_CHARACTERS, FunctionTool, to_result, tools_of
 
-DRAGONS = '''
+WEATHER = '''
 import asyncio
-from typing import Optional
-
-from pydantic import BaseModel
 
 SEEN = []
 
-
-class Tools:
-    class Valves(BaseModel):
-        unit: str = ""
-        key: str = ""
-        number: int = 3
-
-    def __init__(self):
-        self.valves = self.Valves()
-
-    def dragon_fire(self, value: int, __user__: Optional[dict] = None) -> str:
-        """
-        Tell how hot so many dragons are together.
-
-        Args:
-            value: How many dragons there are.
-            __user__: Who asks.
-        """
-        return f"dragon fire {value * value}{self.valves.unit}"
-
-    async def weather(self, city: str, day: str = "today", *, __event_emitter__=None, __user__: dict = {}) -> dict:
-        """The weather in a city.
-
-        :param city: the city
-        """
-        await __event_emitter__({"type": "status", "data": {"description": "looking out"}})
-        SEEN.append(city)
-        for _ in range(100):  # until the others of the batch have begun
-            await asyncio.sleep(0.01)
-            if len(SEEN) > 1:
-                break
-        return {"city": city, "day": day, "sky": ["blue"]}
-
-    def _helper(self):
-        """Is no tool."""
+async def weather(city: str, day: str = "today") -> dict:
+    """The weather in a city."""
+    SEEN.append(city)
+    for _ in range(100):  # until the others of the batch have begun
+        await asyncio.sleep(0.01)
+        if len(SEEN) > 1:
+            break
+    return {"city": city, "day": day, "sky": ["blue"]}
 '''
 
 FUNCTIONS = '''
@@ -118,32 +88,9 @@ os.chdir("/")
 '''
 
 
-@pytest.fixture
-def dragons(tmp_path: Path) -> str:
-    (tmp_path / "dragons.py").write_text(DRAGONS)
-    return str(tmp_path / "dragons.py")
-
-
-def test_a_class_of_open_webui(dragons: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its valves come from configuration and the environment."""
-    assert set(tools_of(dragons)) == {"dragon_fire", "weather"}
-    place = tools_of(dragons)["dragon_fire"]
-    tool = FunctionTool(place)
-    assert isinstance(tool, Tool) and tool.name == "dragon_fire"
-    assert answers(tool, "343", "value=2") == ["dragon fire 117649", "dragon fire 4"]
-    summary = "Tell how hot so many dragons are together"
-    assert tool.description == Description(summary, (("value", "How many dragons there are"),))
-    monkeypatch.setenv("DRAGON_UNIT", "secret")
-    assert answers(FunctionTool(place, valves={"unit": " °$DRAGON_UNIT"}), "2") == ["dragon fire 4 °secret"]
-    with pytest.raises(UserError, match="the environment variable NO_SUCH_KEY is not set"):
-        FunctionTool(place, valves={"key": "$NO_SUCH_KEY"})
-    with pytest.raises(UserError, match="cannot be made .number: Input should be a valid int") as error:
-        FunctionTool(place, valves={"number": "$DRAGON_UNIT"})
-    assert "secret" not in str(error.value)
-
-
-def test_an_asynchronous_method_answers_side_by_side(dragons: str) -> None:
-    tool = ToolRuntime(FunctionTool(tools_of(dragons)["weather"], name="Weather"))
+def test_an_asynchronous_function_takes_calls_in_parallel(tmp_path: Path) -> None:
+    (tmp_path / "weather.py").write_text(WEATHER)
+    tool = ToolRuntime(FunctionTool(f"{tmp_path}/weather.py:weather", name="Weather"))
     inputs = ['"Seoul", "tomorrow"', "Oslo", "city=3, dya=2"]
     first, second, third = tool.run(inputs, [Document("d", "")] * 3)
     assert first.text == '{"city": "Seoul", "day": "tomorrow", "sky": ("blue")}'
@@ -189,7 +136,6 @@ def test_functions(tmp_path: Path) -> None:
         ("textwrap", "", "textwrap: write module:function or file.py:function"),
         ("{file}:sys", "import sys", "there is no function sys in it"),
         ("{file}:f", "def f(*numbers: int): 'Adds.'", "argument numbers has no name in a call"),
-        ("{file}:f", "def f(__request__) -> int: 'Asks.'", "it takes __request__, which only Open WebUI has"),
         ("{file}:f", "def f(value: int): return 1", "it has no docstring"),
         ("{file}:f", "def f(:", "cannot be imported (SyntaxError"),
         ("{file}:f", "raise GeneratorExit", "cannot be imported (GeneratorExit"),

@@ -1,12 +1,12 @@
 """`tool_sources`: where further tools come from. Each tool found there becomes an entry of `tool`, before validation.
 
-A source is a Python file or module (functions, or an Open WebUI `Tools` class), one function of it, or an MCP server. Only
-tools in use are loaded; what their authors say of them becomes a few-shot prompt where nobody gave one.
+A source is a Python file or module, one function of it, or an MCP server. Only tools in use are loaded; their authors'
+descriptions become a few-shot prompt where nobody gave one.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, fields
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -30,8 +30,6 @@ class Source(McpServer):
 
     python: str | None = None
     """A file, a module, or one function: tools.py, my_package.tools, tools.py:square."""
-    valves: dict[str, Any] = field(default_factory=dict)
-    """python: values of the `Valves` of an Open WebUI class; $NAME is an environment variable."""
     version: str | None = None
     """Any text: results are cached under it, and it must change when answers may; null caches nothing."""
     only: list[str] | None = None
@@ -84,9 +82,8 @@ def _offered(source: Source) -> dict[str, dict[str, Any]]:
     """The implementation of every tool of a source, by the tool's own name."""
     version = {"version": source.version} if source.version else {}
     if source.python is not None:
-        valves = {"valves": source.valves} if source.valves else {}
         return {
-            name: {"_target_": FUNCTION, "function": function, **valves, **version}
+            name: {"_target_": FUNCTION, "function": function, **version}
             for name, function in tools_of(source.python).items()
         }
     server = {key.name: getattr(source, key.name) for key in fields(McpServer)}

@@ -40,10 +40,11 @@ def from_docstring(function: Callable[..., Any], name: str) -> Description:
         raise UserError(f"{name}: it has no docstring; say in one sentence what it does")
     parsed = docstring_parser.parse(text)
     meanings = {parameter.arg_name: parameter.description for parameter in parsed.params}
-    names = [name for name in inspect.signature(function).parameters if not re.fullmatch("__.*__", name)]
     return Description(
         one_sentence(parsed.short_description or text.strip().split("\n\n")[0]),
-        tuple((name, one_sentence(meanings.get(name) or "")) for name in names),
+        tuple(
+            (name, one_sentence(meanings.get(name) or "")) for name in inspect.signature(function).parameters
+        ),
         tuple(_examples(text, function.__name__)),
     )
 

@@ -1,4 +1,4 @@
-"""Python functions as tools: one function, all of a file, or the methods of an Open WebUI `Tools` class.
+"""Python functions as tools: one function, or all public functions of a file or module.
 
 They run in this process. An exception costs only its call; code that may end the process (`os._exit`, a crash in C) belongs
 in an MCP server.
@@ -12,20 +12,19 @@ import importlib.util
 import inspect
 import json
 import logging
-import operator
 import os
 import re
 import string
 import sys
 import typing
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from toolformer.calls import clean_result
@@ -39,7 +38,6 @@ log = logging.getLogger(__name__)
 
 MOST_CHARACTERS = 1000
 """Of a result; the rest is cut."""
-EMITTER = "__event_emitter__"
 SIDE_BY_SIDE = 8
 """Parallel calls of an asynchronous function."""
 
@@ -69,9 +67,8 @@ class FunctionTool(UserTool):
     """A Python function as a tool. An asynchronous one gets an event loop for each call.
 
     Args:
-        function: `module:function`, `file.py:function`, or `file.py:Class.method`, whose class takes no arguments.
+        function: `module:function` or `file.py:function`.
         name: its name in a call; by default the function's name.
-        valves: values for a class with `Valves`; `$NAME` is replaced by an environment variable.
         version: any text; results are cached under it, and never without one.
 
     `UserError` if the function cannot be loaded, or lacks a docstring or a type hint.
@@ -79,21 +76,13 @@ class FunctionTool(UserTool):
 
     VERSION = 1
 
-    def __init__(
-        self,
-        function: str,
-        name: str | None = None,
-        valves: Mapping[str, Any] | None = None,
-        version: str | None = None,
-    ) -> None:
+    def __init__(self, function: str, name: str | None = None, version: str | None = None) -> None:
         self.version = version or ""
         self._folder = os.getcwd()
-        self._call = load(function, valves or {})
+        self._call = load(function)
         self.elsewhere = inspect.iscoroutinefunction(self._call)
         self.side_by_side = SIDE_BY_SIDE if self.elsewhere else 1
         self.name = name or self._call.__name__
-        takes_emitter = EMITTER in inspect.signature(self._call).parameters
-        self._extra = {EMITTER: self._emit} if takes_emitter else {}
         self.description = from_docstring(self._call, function)
         self.parameters = parameters(self._call, function)
 
@@ -101,19 +90,11 @@ class FunctionTool(UserTool):
         """What the function returns; a fault if it raises."""
         try:
             with _returning_to(self._folder):
-                value = self._call(**arguments, **self._extra)
+                value = self._call(**arguments)
                 return to_result(asyncio.run(value) if inspect.iscoroutine(value) else value)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             log.warning("%s failed: %s: %s", self.name, type(error).__name__, one_line(error))
             return Result(reason=f"tool failed ({type(error).__name__})", fault=True)
-
-    async def _emit(self, event: Any) -> None:
-        """Open WebUI's `__event_emitter__`: logs a tool's progress."""
-        try:
-            event = event["data"]["description"]
-        except (LookupError, TypeError):
-            pass
-        log.info("%s: %s", self.name, " ".join(str(event).split())[:200])
 
 
 @contextlib.contextmanager
@@ -146,10 +127,6 @@ def parameters(function: Callable[..., Any], name: str) -> tuple[Parameter, ...]
         hints = typing.get_type_hints(function, include_extras=True)
         for key, parameter in inspect.signature(function).parameters.items():
             is_required = parameter.default is parameter.empty
-            if key.startswith("__") and key.endswith("__"):  # set by Open WebUI, not by the model
-                if is_required and key != EMITTER:
-                    raise UserError(f"{name}: it takes {key}, which only Open WebUI has; give it a default")
-                continue
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                 raise UserError(f"{name}: argument {key} has no name in a call; write it without *, ** and /")
             if key not in hints:
@@ -169,63 +146,37 @@ def parameters(function: Callable[..., Any], name: str) -> tuple[Parameter, ...]
 def tools_of(source: str) -> dict[str, str]:
     """The functions of a source by name, as `FunctionTool` takes them.
 
-    They are the public methods of the file's or module's class `Tools`, or else its public functions. `UserError` if it has
-    none or cannot be imported.
+    `UserError` if it has no public function or cannot be imported.
     """
     name, attribute = split(source)
     module = load_module(name)
     if attribute:
-        return {attribute.rpartition(".")[2]: source}
-    owner = getattr(module, "Tools", None)
-    is_class = inspect.isclass(owner)
-    prefix = f"{name}:Tools." if is_class else f"{name}:"
+        return {attribute: source}
     tools = {
-        key: f"{prefix}{key}"
-        for key, member in inspect.getmembers(owner if is_class else module, inspect.isroutine)
-        if not key.startswith("_") and (is_class or member.__module__ == module.__name__)
+        key: f"{name}:{key}"
+        for key, member in inspect.getmembers(module, inspect.isroutine)
+        if not key.startswith("_") and member.__module__ == module.__name__
     }
     if not tools:
-        raise UserError(f"{source}: it has no class Tools with public methods, and no public function")
+        raise UserError(f"{source}: it has no public function")
     return tools
 
 
 def split(source: str) -> tuple[str, str]:
     """A file or module, and a name in it or ""."""
-    match = re.fullmatch(r"(.+):([A-Za-z_][\w.]*)", source)
+    match = re.fullmatch(r"(.+):([A-Za-z_]\w*)", source)
     return (match[1], match[2]) if match else (source, "")
 
 
-def load(name: str, valves: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function of `module:function`, `file.py:function` or `file.py:Class.method`; `UserError` if it is missing."""
+def load(name: str) -> Callable[..., Any]:
+    """The function of `module:function` or `file.py:function`; `UserError` if it is missing."""
     source, attribute = split(name)
     if not attribute:
         raise UserError(f"{name}: write module:function or file.py:function")
-    owner: Any = load_module(source)
-    owner_name, _, function_name = attribute.rpartition(".")
-    if owner_name:
-        owner = _instance(source, owner_name, json.dumps(dict(valves), sort_keys=True, default=str))
-    function: Any = getattr(owner, function_name, None)
+    function: Any = getattr(load_module(source), attribute, None)
     if not inspect.isroutine(function):
         raise UserError(f"{name}: there is no function {attribute} in it")
     return function
-
-
-@cache
-def _instance(source: str, name: str, valves: str) -> Any:
-    """The object whose methods are tools; they share it, since it may hold state."""
-    try:
-        with _returning_to(os.getcwd()):
-            owner = operator.attrgetter(name)(load_module(source))
-            instance: Any = owner() if inspect.isclass(owner) else owner
-            if values := json.loads(valves):
-                instance.valves = owner.Valves(
-                    **{key: from_environment(value, source) for key, value in values.items()}
-                )
-    except (UserError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # user code may raise anything
-        raise UserError(f"{source}: {name} cannot be made ({_described(error)})") from error
-    return instance
 
 
 def from_environment(value: Any, name: str) -> Any:
@@ -271,8 +222,4 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _described(error: BaseException) -> str:
-    if isinstance(error, ValidationError):
-        # Without the input, which may be a secret.
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     return f"{type(error).__name__}: {one_line(error)}"
