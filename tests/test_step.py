@@ -24,7 +24,7 @@ UNDECIDING = {
     *("decoding.batch_size", "endpoint", "engine", "generate.shard_size", "lm.device", "paths.cache"),
     *("tool.NAME.batch_size", "tool.NAME.cache", "tool.NAME.timeout", "tool.NAME.tries", "tool.NAME.workers"),
     *("trainer.compile", "trainer.gradient_checkpointing", "trainer.keep_checkpoints", "trainer.log_every"),
-    *("trainer.max_hours", "trainer.micro_batch_size", "trainer.save_every", "tracking", "paths.root"),
+    *("trainer.micro_batch_size", "trainer.save_every", "tracking", "paths.root"),
     "evaluation.accept_faults",
     # Of other commands, and names.
     *("index", "like", "name", "paper", "run"),

@@ -4,11 +4,10 @@ from pathlib import Path
 
 from tests.conftest import Capture, smoke_words
 from toolformer.cli import main
-from toolformer.results import Results, Run
+from toolformer.results import Run
 from toolformer.stages.config import Config, compose, validate
-from toolformer.stages.evaluation import prepare
 from toolformer.stages.launch import run_stage
-from toolformer.stages.train import finished, model_folder
+from toolformer.stages.train import model_folder
 
 
 def config(root: Path, *more: str) -> Config:
@@ -42,21 +41,3 @@ def test_a_run_has_the_perplexity_of_the_kept_model_and_makes_a_damaged_one_agai
     weights.write_bytes(saved[:-9] + bytes([saved[-9] ^ 1]) + saved[-8:])
     again = train(given)
     assert again.id == run.id and again.ended != run.ended and weights.read_bytes() == saved
-
-
-def test_a_run_that_its_time_ended_continues_with_more(root: Path) -> None:
-    def evaluated(run: Run) -> str:
-        words = [*smoke_words(root), "system=toolformer", f"checkpoint={run.id}"]
-        return prepare(validate(compose("evaluate", words)), Results(root)).step.key()
-
-    few = ("trainer.max_steps=2", "trainer.eval_every=2")
-    short, whole = config(root, *few, "trainer.max_hours=1e-9"), config(root, *few)
-    first = train(short)
-    assert first.metrics["train_steps"] == 1 and first.facts["ended_by_max_hours"] == 1e-9
-    assert train(short) == first and finished(short) == first and finished(whole) is None
-    before, second = evaluated(first), train(whole)
-    assert second.id == first.id and second.metrics["train_steps"] == 2
-    assert "ended_by_max_hours" not in second.facts
-    assert [step for step, _ in second.curve("loss")] == [1, 2]
-    assert finished(short) == finished(whole) == second
-    assert evaluated(second) != before, "other weights are evaluated again"

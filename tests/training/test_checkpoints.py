@@ -1,5 +1,6 @@
-"""Checkpoints and models on disk: whole or absent, damaged ones named and passed over, one command at a time."""
+"""Checkpoints and models on disk: complete or absent, and damaged ones skipped with a line."""
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoModelForCausalLM
 
-from tests.training.conftest import SETTINGS, Logs, interrupted, run
+from tests.training.conftest import SETTINGS, Logs, interrupted, run, same_end, save_model
 from toolformer.errors import UserError
 from toolformer.training import checkpoints
+from toolformer.training.loop import PackedTrainer
 
 
 def flip_a_bit(checkpoint: Path) -> str:
@@ -27,8 +30,12 @@ def add_a_pickle(checkpoint: Path) -> str:
     return "global_step6/mp_rank_00_model_states.pt"
 
 
+def change(file: Path, **values: Any) -> None:
+    file.write_text(json.dumps({**checkpoints.read_json(file), **values}))
+
+
 def drop_the_hashes(checkpoint: Path) -> str:
-    checkpoints.write_json(checkpoint / checkpoints.MANIFEST, {"seconds": 1.0})
+    change(checkpoint / checkpoints.MANIFEST, sha256=None)
     return "config.json"
 
 
@@ -38,8 +45,7 @@ def write_a_list(checkpoint: Path) -> str:
 
 
 def drop_the_seconds(checkpoint: Path) -> str:
-    manifest = checkpoints.read_json(checkpoint / checkpoints.MANIFEST)
-    checkpoints.write_json(checkpoint / checkpoints.MANIFEST, {"sha256": manifest["sha256"]})
+    change(checkpoint / checkpoints.MANIFEST, seconds=None)
     return "complete.json"
 
 
@@ -49,14 +55,13 @@ def delete_the_weights(model: Path) -> str:
 
 
 def drop_the_perplexity(model: Path) -> str:
-    record = checkpoints.read_json(model / checkpoints.RECORD)
-    checkpoints.write_json(model / checkpoints.RECORD, {**record, "heldout_perplexity": None})
+    change(model / checkpoints.RECORD, heldout_perplexity=None)
     return "training.json"
 
 
 @pytest.fixture(scope="module")
 def stopped(gpt2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What Ctrl-C at step 7 left of a run: checkpoints of steps 3 and 6."""
+    """What Ctrl-C at step 7 left of a run: checkpoints of steps 4, the best so far, and 6."""
     output = tmp_path_factory.mktemp("stopped") / "run"
     interrupted(gpt2_folder, output, at=7)
     return output
@@ -65,7 +70,7 @@ def stopped(gpt2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 @pytest.mark.parametrize(
     "damage", [flip_a_bit, add_a_pickle, drop_the_hashes, write_a_list, drop_the_seconds]
 )
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(
     damage: Callable[[Path], str], stopped: Path, gpt2_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip
     """How often losses are logged may change between the two commands."""
@@ -73,7 +78,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(
     checkpoint = tmp_path / "run" / "checkpoints" / "checkpoint-6"
     name = damage(checkpoint)
     result, logs = run(gpt2_folder, tmp_path / "run", replace(SETTINGS, log_every=2))
-    assert (list(logs.of("loss")), result.steps) == ([4, 6, 8], 8)
+    assert (list(logs.of("loss")), result.steps) == ([6, 8], 8)
     (warning,) = [message for message in caplog.messages if "is damaged" in message]
     assert str(checkpoint) in warning and name in warning
 
@@ -84,7 +89,7 @@ def test_a_damaged_model_is_named_and_trained_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     shutil.copytree(straight[0].model_path, tmp_path / "model")
-    (tmp_path / "model" / "policy.json").write_text("{}")  # what is added later is no damage
+    (tmp_path / "model" / "notes.txt").write_text("added later")  # which is not damage
     result, logs = run(gpt2_folder, tmp_path)
     assert result == replace(straight[0], model_path=tmp_path / "model") and not logs
     name = damage(tmp_path / "model")
@@ -95,53 +100,99 @@ def test_a_damaged_model_is_named_and_trained_again(
     assert logs.of("loss") == straight[1].of("loss") and again.sha256 == result.sha256
 
 
-@pytest.mark.parametrize("damaged", ["best-4", "checkpoints/checkpoint-*"])
-def test_without_a_whole_checkpoint_or_best_model_training_starts_over(
-    damaged: str, stopped: Path, straight: tuple[Any, Logs], gpt2_folder: Path, tmp_path: Path
+def test_without_an_intact_best_checkpoint_training_starts_over(
+    stopped: Path, straight: tuple[Any, Logs], gpt2_folder: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(stopped, tmp_path / "run")
-    for folder in (tmp_path / "run").glob(damaged):
-        flip_a_bit(folder)
+    flip_a_bit(tmp_path / "run" / "checkpoints" / "checkpoint-4")
     result, logs = run(gpt2_folder, tmp_path / "run")
     assert list(logs.of("loss")) == list(range(1, 9)) and result.sha256 == straight[0].sha256
 
 
-def test_the_best_model_is_never_missing_while_it_is_replaced(
+def test_a_checkpoint_that_was_not_completed_is_removed(
+    stopped: Path, straight: tuple[Any, Logs], gpt2_folder: Path, tmp_path: Path
+) -> None:
+    """Nor does it count among those that are kept."""
+    shutil.copytree(stopped, tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints"
+    shutil.copytree(folder / "checkpoint-6", folder / "checkpoint-7")
+    (folder / "checkpoint-7" / checkpoints.MANIFEST).unlink()
+    resumed, logs = run(gpt2_folder, tmp_path / "run")
+    assert list(logs.of("loss")) == [7, 8]
+    same_end(*straight, resumed, logs)
+
+
+def test_earlier_checkpoints_are_removed_only_after_the_next_one_is_complete(
     gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed before the new best model is whole, the old one counts; it goes when the new one has its record."""
-    kept: list[list[str]] = []
+    complete: dict[str, list[str]] = {}
     real = checkpoints.write_last
 
     def write_last(folder: Path, name: str, record: dict[str, Any]) -> None:
-        if name == checkpoints.RECORD:
-            best = checkpoints.best_record(tmp_path)
-            kept.append([f"best-{best['step']}" if best else "", folder.name])
+        complete[folder.name] = sorted(path.parent.name for path in tmp_path.glob(f"*/*/{name}"))
         real(folder, name, record)
 
     monkeypatch.setattr(checkpoints, "write_last", write_last)
-    interrupted(gpt2_folder, tmp_path, at=8)
-    assert kept == [["", "best-4"]]
     run(gpt2_folder, tmp_path)
-    assert kept == [["", "best-4"], ["best-4", "best-8"]]
+    assert complete == {
+        "checkpoint-3": [],
+        "checkpoint-4": ["checkpoint-3"],
+        "checkpoint-6": ["checkpoint-3", "checkpoint-4"],
+        "checkpoint-8": ["checkpoint-4", "checkpoint-6"],
+        "model.partial": [],
+    }
 
 
-def test_a_folder_is_held_by_one_command_and_continued_as_it_was_begun(
-    tmp_path: Path, gpt2_folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_moved_folder_is_resumed(
+    stopped: Path, straight: tuple[Any, Logs], gpt2_folder: Path, tmp_path: Path
 ) -> None:
+    shutil.copytree(stopped, tmp_path / "moved")
+    resumed, logs = run(gpt2_folder, tmp_path / "moved")
+    assert list(logs.of("loss")) == [7, 8]
+    same_end(*straight, resumed, logs)
+
+
+@pytest.mark.parametrize("lora_rank", [None, 4])
+def test_experts_are_resumed(lora_rank: int | None, tmp_path: Path) -> None:
+    """Their weights have other names in files than in memory."""
+    model = save_model("mixtral", tmp_path / "model")
+    settings = replace(SETTINGS, learning_rate=0.01, lora_rank=lora_rank)
+    straight = run(model, tmp_path / "straight", settings)
+    interrupted(model, tmp_path / "resumed", 7, settings)
+    resumed, logs = run(model, tmp_path / "resumed", settings)
+    assert list(logs.of("loss")) == [7, 8]
+    same_end(*straight, resumed, logs)
+
+
+def test_without_checkpoints_to_resume_from_training_starts_over(
+    straight: tuple[Any, Logs], gpt2_folder: Path, tmp_path: Path
+) -> None:
+    settings = replace(SETTINGS, save_every=0)
+    interrupted(gpt2_folder, tmp_path, 7, settings)
+    (checkpoint,) = (tmp_path / "checkpoints").glob("checkpoint-*")
+    assert checkpoint.name == "checkpoint-4" and not (checkpoint / "optimizer.pt").exists()
+    result, logs = run(gpt2_folder, tmp_path, settings)
+    assert list(logs.of("loss")) == list(range(1, 9)) and result.sha256 == straight[0].sha256
+
+
+def test_a_checkpoint_that_does_not_give_the_measured_perplexity_is_refused(
+    gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(trainer: PackedTrainer) -> None:
+        trainer.model.load_state_dict(start)
+
+    start: Any = AutoModelForCausalLM.from_pretrained(gpt2_folder).state_dict()
+    monkeypatch.setattr(PackedTrainer, "_load_best_model", load)
+    with pytest.raises(UserError, match="the checkpoint of step 8 has a held-out perplexity of"):
+        run(gpt2_folder, tmp_path)
+    assert not list(tmp_path.glob("model*"))
+
+
+def test_a_training_is_continued_as_it_was_started(tmp_path: Path, gpt2_folder: Path) -> None:
     owner = {"processes": 1, "dtype": "float32"}
-
-    def refused(message: str, **changes: Any) -> None:
-        with pytest.raises(UserError, match=message), checkpoints.held(tmp_path, owner | changes):
-            pass
-
-    with checkpoints.held(tmp_path, owner):
-        refused("another command is using")
-        monkeypatch.setenv("RANK", "1")
-        with checkpoints.held(tmp_path, owner):  # of the same command
-            pass
-    monkeypatch.delenv("RANK")
-    refused("was started with processes=1 and dtype=float32; continue", processes=2, dtype="bfloat16")
+    checkpoints.check_owner(tmp_path / "checkpoints", owner)
+    with pytest.raises(UserError, match="started with processes=1 and dtype=float32; continue as it was"):
+        checkpoints.check_owner(tmp_path / "checkpoints", {"processes": 2, "dtype": "bfloat16"})
     interrupted(gpt2_folder, tmp_path / "run", at=2)
     with pytest.raises(UserError, match="with dtype=float32; continue as it was started, or remove"):
         run(gpt2_folder, tmp_path / "run", replace(SETTINGS, dtype="bfloat16"))

@@ -21,7 +21,6 @@ from tests.training.conftest import (
     ROOT,
     SETTINGS,
     TEXTS,
-    Logs,
     build_tokenizer,
     interrupted,
     perplexity,
@@ -123,11 +122,11 @@ def test_a_killed_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
     assert killed.returncode == 9, killed.stderr
     assert not (output / "model").exists()
     checkpoints = output / "checkpoints"
-    assert [path.name for path in checkpoints.glob("checkpoint-*")] == ["checkpoint-3"]
+    assert sorted(path.name for path in checkpoints.glob("checkpoint-*")) == ["checkpoint-3", "checkpoint-4"]
     (checkpoints / "checkpoint-6").mkdir()  # what a kill in the middle of a later save leaves
     (checkpoints / "checkpoint-6" / "trainer_state.json").write_text("{")
     resumed, logs = run(model, output)
-    assert list(logs.of("loss")) == [4, 5, 6, 7, 8]
+    assert list(logs.of("loss")) == [5, 6, 7, 8]
     same_end(straight, expected, resumed, logs)
 
 
@@ -209,34 +208,33 @@ def test_loss_and_perplexities_are_those_of_their_tokens(
         assert logs.of(f"perplexity_{name}")[1] == pytest.approx(math.exp(mean([kinds[kind]])), rel=1e-4)
 
 
-def test_training_ends_when_nothing_gets_better_and_does_not_go_on(gpt2_folder: Path, tmp_path: Path) -> None:
-    endless = replace(SETTINGS, learning_rate=0.05, max_steps=40, eval_every=2, save_every=2)
-    settings, heldout = replace(endless, early_stopping=2), HELDOUT[:1]
-    straight, expected = run(gpt2_folder, tmp_path / "straight", settings, heldout=heldout)
+def test_early_stopping_ends_a_training_which_is_not_continued(
+    gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the command is killed before the model is published."""
+    settings = replace(SETTINGS, learning_rate=0.05, max_steps=40, eval_every=2, early_stopping=2)
+    straight, expected = run(gpt2_folder, tmp_path / "straight", settings, heldout=HELDOUT[:1])
     assert straight.best_step + 4 == straight.steps < 40
     assert max(expected.of("heldout_perplexity")) == straight.steps
-    interrupted(gpt2_folder, tmp_path / "killed", straight.steps + 1, endless, heldout=heldout)
-    resumed, logs = run(gpt2_folder, tmp_path / "killed", settings, heldout=heldout)
-    assert logs.of("loss") == {}
+
+    def kill(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(PackedTrainer, "_publish", kill)
+        run(gpt2_folder, tmp_path / "killed", settings, heldout=HELDOUT[:1])
+    resumed, logs = run(gpt2_folder, tmp_path / "killed", settings, heldout=HELDOUT[:1])
+    assert logs == []
     same_end(straight, expected, resumed, logs)
 
 
-def test_a_training_that_its_time_ended_goes_on_with_more(
-    straight: tuple[Any, Logs], gpt2_folder: Path, tmp_path: Path
-) -> None:
-    output, short = tmp_path / "short", replace(SETTINGS, max_hours=1e-9)
-    first, _ = run(gpt2_folder, output, short)
-    assert (first.steps, first.ended_by_max_hours) == (1, 1e-9)
-    assert first.tokens == SETTINGS.batch_size * SETTINGS.sequence_length, "tokens that were not trained on"
-    assert first.model_path == output / "model-after-1"
-    for hours in (1e-9, 1e-10):
-        again, logs = run(gpt2_folder, output, replace(SETTINGS, max_hours=hours))
-        assert again == first and not logs, "no more time is given"
-    whole, logs = run(gpt2_folder, output)
-    assert list(logs.of("loss")) == [2, 3, 4, 5, 6, 7, 8] and whole.ended_by_max_hours is None
-    same_end(*straight, whole, logs)
-    assert {path.name for path in output.iterdir()} == {"model", "model-after-1"}, "the first run's stays"
-    assert run(gpt2_folder, output, short)[0] == whole, "what is whole answers every command"
+def test_early_stopping_counts_over_an_interruption(gpt2_folder: Path, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, learning_rate=0.05, max_steps=40, eval_every=2, early_stopping=3)
+    straight, expected = run(gpt2_folder, tmp_path / "straight", settings, heldout=HELDOUT[:1])
+    interrupted(gpt2_folder, tmp_path / "killed", straight.steps - 1, settings, heldout=HELDOUT[:1])
+    resumed, logs = run(gpt2_folder, tmp_path / "killed", settings, heldout=HELDOUT[:1])
+    assert min(logs.of("loss")) > straight.best_step, "it counts from the beginning: it proves nothing"
+    same_end(straight, expected, resumed, logs)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "mixtral"])
@@ -274,12 +272,12 @@ def test_adapters_that_cannot_be_merged_are_refused_before_training(tmp_path: Pa
 def test_a_saved_model_that_is_not_the_trained_one_is_refused(
     gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def save(trainer: PackedTrainer, folder: str, **_: Any) -> None:
+    def save(trainer: PackedTrainer, folder: Path) -> None:
         trainer.model.save_pretrained(folder, state_dict=weights)
 
     weights: Any = AutoModelForCausalLM.from_pretrained(gpt2_folder).state_dict()
-    monkeypatch.setattr(PackedTrainer, "save_model", save)
-    with pytest.raises(UserError, match="best-4 is not the trained one .a token's loss differs by"):
+    monkeypatch.setattr(PackedTrainer, "_save_weights", save)
+    with pytest.raises(UserError, match="model.partial is not the trained one .a token's loss differs by"):
         run(gpt2_folder, tmp_path)
     assert not list(tmp_path.glob("model*"))
 

@@ -22,7 +22,6 @@ _TYPES: Mapping[str, Any] = {name: (str, type(None)) for name in _TEXTS} | {
     "k": (int, type(None)),
     "swept": list,
     "runs": list,
-    "ended_by_max_hours": (int, float, type(None)),
 }
 """The types of facts that others rely on."""
 

@@ -32,7 +32,7 @@ from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
 from toolformer.storage import safe_join, sha256
 from toolformer.training import distributed
-from toolformer.training.checkpoints import is_long_enough, trained
+from toolformer.training.checkpoints import trained
 from toolformer.training.settings import Recipe, TrainingResult, TrainingSettings
 
 if TYPE_CHECKING:
@@ -81,20 +81,12 @@ def _job(config: Config, results: Results) -> _Job:
 def finished(config: Config) -> Run | None:
     """The run that did this finetuning, if one did; its model may be gone. Loads no model."""
     results = instantiate.results(config)
-    job = _job(config, results)
-    return _done(job, results.find(job.step))
-
-
-def _done(job: _Job, run: Run | None) -> Run | None:
-    """The run, unless `max_hours` ended it and more time is given now."""
-    return (
-        run if run and is_long_enough(run.facts.get("ended_by_max_hours"), job.settings.max_hours) else None
-    )
+    return results.find(_job(config, results).step)
 
 
 def _trained(job: _Job, results: Results) -> Run | None:
     """The run that did this finetuning, if its model is still as it was saved."""
-    run = _done(job, results.done(job.step, job.config.name))
+    run = results.done(job.step, job.config.name)
     return run if run and trained(safe_join(run.folder, str(run.facts.get("model", "")))) else None
 
 
@@ -177,12 +169,6 @@ def _train(job: _Job, results: Results, run: Folder) -> None:
     # Two trainings with the same settings may come to different weights.
     digest = hashlib.sha256(json.dumps(sorted(result.sha256.items())).encode()).hexdigest()
     run.note(model=result.model_path.name, weights=digest[:16])
-    if result.ended_by_max_hours is not None:
-        run.note(ended_by_max_hours=result.ended_by_max_hours)
-        text = (
-            "train: ended by trainer.max_hours=%g after %d steps; the same command with more hours continues"
-        )
-        log.info(text, result.ended_by_max_hours, result.steps)
 
 
 def _finetune(job: _Job, results: Results, on_log: OnLog | None) -> tuple[TrainingResult, dict[str, int]]:

@@ -5,50 +5,36 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_utils import SaveStrategy
 
 from toolformer.errors import UserError
 from toolformer.progress import Bar
+from toolformer.training.checkpoints import checkpoint_folder
+from toolformer.training.data import PackedTexts
 from toolformer.training.distributed import processes, rank
 from toolformer.training.settings import TrainingSettings
 
 OnLog = Callable[[dict[str, float], int], None]
 """Called with metrics and their step."""
-_OF_A_STEP = (
-    "loss", "learning_rate", "grad_norm", "perplexity_texts", "perplexity_calls", "perplexity_results",
-)  # fmt: skip
-
-
-class Examples(Protocol):
-    """What a model is trained on, in the order of training."""
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of all examples, padding not counted."""
-
-    def tokens_before(self, index: int) -> int:
-        """Tokens of the examples before this one."""
 
 
 class Progress(TrainerCallback):
-    """Reports on a Trainer, and ends it at the `deadline` (time.monotonic, in seconds)."""
+    """Reports on a Trainer; also asks for the last step's metrics and for the checkpoints of `trainer.save_every`."""
 
     def __init__(
         self,
-        training: Examples,
+        training: PackedTexts,
         settings: TrainingSettings,
         on_log: OnLog | None,
         show: bool,
-        deadline: float = math.inf,
     ) -> None:
         self.training = training
         self.settings = settings
         self.report = on_log
-        self.deadline = deadline
         self.bar = Bar(
             total=training.tokens, desc="train", unit="tok", unit_scale=True,
             disable=not show or rank() > 0, dynamic_ncols=True,
@@ -63,8 +49,11 @@ class Progress(TrainerCallback):
         return self.training.tokens_before(step * self.settings.batch_size)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
-        """Sets the bar to the progress of an interrupted run, whose intervals may have changed since."""
+        """Continues an interrupted run, whose intervals and folder may have changed since."""
         state.compute_steps(args, state.max_steps)
+        if state.best_global_step:
+            best = checkpoint_folder(Path(str(args.output_dir)), state.best_global_step)
+            state.best_model_checkpoint = str(best)
         self.bar.n = self.bar.initial = self.bar.last_print_n = self.tokens_after(state.global_step)
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
@@ -84,28 +73,15 @@ class Progress(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Logs the last step in any case; it needs a checkpoint only if more time would let the training continue."""
+        """Moves the bar; logs the last step in any case."""
         step = state.global_step
         if args.device.type == "cuda":  # wait until the queued work is done
             torch.cuda.synchronize(args.device)
         self.seconds += time.monotonic() - self.step_began
         self.tokens += self.tokens_after(step) - self.tokens_after(step - 1)
         self._advance(step * self.settings.batch_size)
-        done = step >= state.max_steps
-        if done or self._is_over(args.device):
-            control.should_log = True
-            control.should_evaluate = True
-            control.should_save = not done and args.save_strategy != SaveStrategy.NO
-            control.should_training_stop = True
-
-    def _is_over(self, device: torch.device) -> bool:
-        """Whether time is up in any process: all must end at the same step."""
-        over = time.monotonic() > self.deadline
-        if not math.isfinite(self.deadline) or not torch.distributed.is_initialized():
-            return over
-        anywhere = torch.tensor([int(over)], device=device)
-        torch.distributed.all_reduce(anywhere, torch.distributed.ReduceOp.MAX)
-        return bool(anywhere)
+        control.should_log |= step >= state.max_steps
+        control.should_save |= bool(self.settings.save_every) and step % (self.settings.save_every or 1) == 0
 
     def on_log(
         self,
@@ -119,7 +95,7 @@ class Progress(TrainerCallback):
         logs = logs or {}
         metrics: dict[str, float] = {}
         if "loss" in logs:
-            metrics = {key: float(logs[key]) for key in _OF_A_STEP if key in logs}
+            metrics = {key: float(value) for key, value in logs.items() if key != "epoch"}
             metrics["memory_gib"] = _memory(args.device) / 2**30
             metrics["tokens_per_second"] = self.tokens / max(self.seconds, 1e-9)
             self.seconds, self.tokens = 0.0, 0

@@ -41,12 +41,15 @@ class Recipe:
     """Sequences per forward pass of one process."""
     sequence_length: Annotated[int, Field(ge=2)] = 1024
     """Tokens per packed sequence."""
-    eval_every: Count = 500
-    """Steps between held-out perplexities; they are also taken before the first and after the last step."""
+    eval_every: Count | None = 500
+    """Steps between held-out perplexities, which choose the checkpoint; they are also taken before the first and after the last
+    step. null: ten over the training."""
     save_every: Annotated[Annotated[int, Field(ge=0)] | None, NOTHING] = None
-    """Steps between checkpoints to resume from (12 bytes a parameter); null: as eval_every; 0: none."""
+    """Steps between checkpoints to resume from (12 bytes per parameter), besides those at held-out perplexities; null: only
+    those; 0: those hold weights alone (4 bytes per parameter), and an interrupted training starts over."""
     keep_checkpoints: Annotated[Count, NOTHING] = 2
-    """Checkpoints kept on disk: if the last one is damaged, training resumes from the one before it."""
+    """Checkpoints kept on disk, the best and the last always: if the last one is damaged, training resumes from the one before
+    it."""
     log_every: Annotated[Count, NOTHING] = 10
     """Steps between logged metrics."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
@@ -61,9 +64,6 @@ class Recipe:
     """Whether results, which decoding inserts, are targets too (the paper's loss is that of all tokens)."""
     early_stopping: Count | None = None
     """Training ends after so many held-out perplexities without a better one; null: never."""
-    max_hours: Annotated[Annotated[float, Field(gt=0)] | None, NOTHING] = None
-    """Training ends after this time, the hours before an interruption included, with the best model so far; the same
-    command with more hours, or null, continues."""
     lora_rank: Count | None = None
     """Rank of LoRA adapters that are trained instead of all weights; they are merged into the saved model."""
     lora_alpha: Count | None = None
@@ -153,7 +153,5 @@ class TrainingResult:
     """Tokens trained on, padding not counted."""
     seconds: float
     """Time of training, evaluation and saving, over all its interruptions."""
-    ended_by_max_hours: float | None = None
-    """The `max_hours` that ended it; None if it came to its own end."""
     sha256: dict[str, str] = field(default_factory=dict, repr=False)
     """Of the model's files, by name."""

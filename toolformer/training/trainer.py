@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import math
 import os
 import shutil
@@ -12,18 +13,24 @@ from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list
-from transformers import PrinterCallback, TrainingArguments, set_seed
+from transformers import TrainingArguments, set_seed
 
 from toolformer.errors import UserError
 from toolformer.lm import loading
 from toolformer.training import attention, checkpoints, lora
-from toolformer.training.data import PackedTexts, document_order, single, stream, whole
+from toolformer.training.data import PackedTexts, single, whole
 from toolformer.training.distributed import deepspeed_configuration, processes, rank
 from toolformer.training.document_masks import Isolation, choose_isolation, collator
-from toolformer.training.loop import HeldOutTrainer, PackedTrainer
+from toolformer.training.loop import PackedTrainer
+from toolformer.training.objective import LanguageModelling, Objective
 from toolformer.training.progress import OnLog
 from toolformer.training.settings import TrainingResult, TrainingSettings
 from toolformer.training.tokens import AnnotatedText, TokenizedTexts, tokenize
+
+log = logging.getLogger(__name__)
+
+EVALUATIONS = 10
+"""Held-out perplexities of a training whose `eval_every` is null."""
 
 
 def train(
@@ -34,64 +41,47 @@ def train(
     output_dir: Path,
     on_log: OnLog | None = None,
     progress: bool = True,
+    objective: Callable[[torch.device], Objective] = LanguageModelling,
 ) -> TrainingResult:
     """Finetunes a model on texts and keeps the checkpoint with the lowest held-out perplexity.
 
-    Called again with the same arguments, it resumes from the last whole checkpoint, or returns the result if the training
-    is done; `training/checkpoints.py` has the states.
+    Called again with the same arguments, it resumes from the last intact checkpoint, or returns the result if the training
+    is finished; `training/checkpoints.py` has the folders. One command at a time may train in a folder.
 
     Args:
         model_path: hub name or folder of a causal LM.
         texts: C* (texts with calls) or C (plain ones).
         heldout: plain texts whose perplexity chooses the checkpoint.
         output_dir: of one model, texts and settings: others need another folder.
-        on_log: called with metrics and the step, in the main process: `loss` (nats per token), `perplexity_texts`,
-            `perplexity_calls` and `perplexity_results` (tokens of the texts, of calls up to the arrow, and after it, even
-            where these are not targets), `learning_rate`, `grad_norm`, `tokens_per_second`, `memory_gib`,
-            `heldout_perplexity`.
+        on_log: called with metrics and the step, in the main process: `loss` (nats per token), the objective's metrics,
+            `learning_rate`, `grad_norm`, `tokens_per_second`, `memory_gib`, `heldout_perplexity`.
         progress: whether to draw progress bars on stderr.
+        objective: makes what is minimised, on a device.
 
     UserError if model, settings, texts and folder do not fit together, for a full disk, or a loss that is not finite.
     """
-    written = [text if isinstance(text, str) else text.written for text in texts]
-
-    def build(arguments: TrainingArguments, started: float) -> HeldOutTrainer:
-        return _trainer(str(model_path), texts, heldout, settings, arguments, Path(output_dir), started)
-
-    return run_training(build, [written, list(heldout)], settings, Path(output_dir), on_log, progress)
-
-
-def run_training(
-    build: Callable[[TrainingArguments, float], HeldOutTrainer],
-    content: Any,
-    settings: TrainingSettings,
-    output_dir: Path,
-    on_log: OnLog | None,
-    progress: bool,
-    arguments: Callable[..., TrainingArguments] = TrainingArguments,
-) -> TrainingResult:
-    """Trains in a folder, from its last whole checkpoint; returns the result if the training is done.
-
-    Args:
-        build: makes the Trainer from its arguments and the start of the command (time.monotonic, in seconds).
-        content: what is trained and evaluated on, as JSON: a folder is continued with the same alone.
-        arguments: the Trainer's class of arguments.
-    """
     started = time.monotonic()
-    folder = output_dir / checkpoints.FOLDER
+    output_dir = Path(output_dir)
+    folder = output_dir / checkpoints.CHECKPOINTS
     accumulation = settings.accumulation(processes())
-    if done := checkpoints.finished(output_dir, settings.max_hours):
-        if rank() == 0 and done.ended_by_max_hours is None:
+    if finished := checkpoints.trained(output_dir / checkpoints.MODEL):
+        if rank() == 0:
             shutil.rmtree(folder, ignore_errors=True)  # of a process that ended between the last two steps
-        return done
-    chosen = _arguments(settings, folder, accumulation, arguments)
-    digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-    dtype = loading.number_format(settings.dtype, settings.device)
-    with checkpoints.held(folder, {"texts": digest[:16], "processes": processes(), "dtype": dtype}):
-        resume = checkpoints.to_resume(output_dir, settings.keep_checkpoints) if rank() == 0 else None
-        resume = broadcast_object_list([resume])[0]
-        chosen.eval_on_start = resume is None
-        return build(chosen, started).run_to_end(resume, on_log, progress)
+        return finished
+    arguments = _arguments(settings, folder, accumulation)
+    resume = None
+    if rank() == 0:
+        written = [text if isinstance(text, str) else text.written for text in texts]
+        digest = hashlib.sha256(json.dumps([written, list(heldout)]).encode()).hexdigest()
+        dtype = loading.number_format(settings.dtype, settings.device)
+        checkpoints.check_owner(folder, {"texts": digest[:16], "processes": processes(), "dtype": dtype})
+        resume = checkpoints.latest_intact(folder)
+    resume = broadcast_object_list([resume])[0]
+    if settings.save_every == 0:  # without the optimizer's state
+        resume = None
+    arguments.eval_on_start = resume is None
+    trainer = _trainer(str(model_path), texts, heldout, settings, arguments, output_dir, started, objective)
+    return trainer.run_to_end(resume, on_log, progress)
 
 
 def _trainer(
@@ -102,6 +92,7 @@ def _trainer(
     arguments: TrainingArguments,
     output_dir: Path,
     started: float,
+    make_objective: Callable[[torch.device], Objective],
 ) -> PackedTrainer:
     """Loads the model, packs the texts, and makes the Trainer."""
     set_seed(settings.seed)  # for weights missing in the folder
@@ -116,9 +107,15 @@ def _trainer(
         or (arguments.bf16 and not _drops_attention(model) and attention.runs_in_one_kernel(arguments.device))
     )
     isolation = choose_isolation(model, settings.sequence_length, settings.micro_batch_size, by_document)
-    training, evaluation = _packed(texts, heldout, tokenizer, isolation, settings)
+    objective = make_objective(arguments.device)
+    # Otherwise processes would get some sequences twice to fill their last micro batch.
+    together = settings.micro_batch_size * processes()
+    training = objective.examples(texts, tokenizer, isolation, settings, together)
+    evaluation = _pack_heldout(heldout, tokenizer, isolation, settings, together)
+    if not training.targets or not evaluation.targets:
+        raise UserError("training: the texts have no token to predict; give longer texts")
     check_embedding(model, tokenizer, training.documents, evaluation.documents)
-    arguments.max_steps = math.ceil(len(training) / settings.batch_size)
+    _plan(arguments, training, settings)
     if settings.lora_rank:
         set_seed(settings.seed)  # adapters begin at random; the Trainer seeds only what comes after it
         model = lora.with_adapters(model, settings.lora_rank, settings.lora_alpha)
@@ -126,8 +123,9 @@ def _trainer(
             model.enable_input_require_grads()
     # A compiled model is compiled again for every shape.
     length = settings.sequence_length if settings.compile else None
-    trainer = PackedTrainer(
+    return PackedTrainer(
         settings=settings,
+        objective=objective,
         started=started,
         output_dir=output_dir,
         model=model,
@@ -137,8 +135,18 @@ def _trainer(
         eval_dataset=evaluation,
         processing_class=tokenizer,
     )
-    trainer.remove_callback(PrinterCallback)
-    return trainer
+
+
+def _plan(arguments: TrainingArguments, training: PackedTexts, settings: TrainingSettings) -> None:
+    """Sets the number of steps and the steps between evaluations, and logs them."""
+    steps = math.ceil(len(training) / settings.batch_size)
+    every = settings.eval_every or math.ceil(steps / EVALUATIONS)
+    arguments.max_steps, arguments.eval_steps, arguments.save_steps = steps, every, every
+    if rank() == 0:
+        log.info(
+            "train: %d steps of %d sequences, %d tokens in all; held-out perplexity every %d steps",
+            *(steps, settings.batch_size, training.tokens, every),
+        )
 
 
 def check_context(model: Any, settings: TrainingSettings) -> None:
@@ -162,33 +170,8 @@ def check_embedding(model: Any, tokenizer: Any, *texts: TokenizedTexts) -> None:
         )
 
 
-def _packed(
-    texts: Sequence[str | AnnotatedText],
-    heldout: Sequence[str],
-    tokenizer: Any,
-    isolation: Isolation,
-    settings: TrainingSettings,
-) -> tuple[PackedTexts, PackedTexts]:
-    """The sequences to train and to evaluate on."""
-    documents = tokenize(texts, tokenizer)
-    order = document_order(len(documents), settings.seed, settings.epochs)
-    limit = settings.max_steps * settings.batch_size if settings.max_steps else None
-    size = settings.sequence_length
-    if isolation == "single":
-        train_layout = single(documents.lengths, order, size, limit)
-    else:
-        train_layout = stream(documents.lengths, order, size, limit)
-    # Otherwise processes would get some sequences twice to fill their last micro batch.
-    together = settings.micro_batch_size * processes()
-    training = PackedTexts(documents, train_layout, settings.train_on_results, multiple=together)
-    evaluation = pack_heldout(heldout, tokenizer, isolation, settings)
-    if not training.targets or not evaluation.targets:
-        raise UserError("training: the texts have no token to predict; give longer texts")
-    return training, evaluation
-
-
-def pack_heldout(
-    heldout: Sequence[str], tokenizer: Any, isolation: Isolation, settings: TrainingSettings
+def _pack_heldout(
+    heldout: Sequence[str], tokenizer: Any, isolation: Isolation, settings: TrainingSettings, multiple: int
 ) -> PackedTexts:
     """The sequences to evaluate on: every held-out text, or every window of a long one, once."""
     documents, size = tokenize(heldout, tokenizer), settings.sequence_length
@@ -196,7 +179,7 @@ def pack_heldout(
     layout = (
         single(documents.lengths, in_order, size) if isolation == "single" else whole(documents.lengths, size)
     )
-    return PackedTexts(documents, layout, multiple=settings.micro_batch_size * processes())
+    return PackedTexts(documents, layout, multiple=multiple)
 
 
 def _drops_attention(model: Any) -> bool:
@@ -204,14 +187,11 @@ def _drops_attention(model: Any) -> bool:
     return any(getattr(model.config, name, 0) for name in ("attention_dropout", "attn_pdrop"))
 
 
-def _arguments(
-    settings: TrainingSettings, folder: Path, accumulation: int, make: Callable[..., TrainingArguments]
-) -> TrainingArguments:
+def _arguments(settings: TrainingSettings, folder: Path, accumulation: int) -> TrainingArguments:
     device = loading.choose_device(settings.device)
-    interval = settings.eval_every if settings.save_every is None else settings.save_every
     # Accelerate imports DeepSpeed if it is installed, which warns on machines without a GPU.
     os.environ.setdefault("DS_ACCELERATOR", "cpu" if device == "cpu" else "cuda")
-    arguments = make(
+    arguments = TrainingArguments(
         output_dir=str(folder),
         deepspeed=deepspeed_configuration(settings.deepspeed, device) if settings.deepspeed else None,
         use_cpu=device == "cpu",
@@ -231,9 +211,13 @@ def _arguments(
         train_sampling_strategy="sequential",
         num_train_epochs=1,
         eval_strategy="steps",
-        eval_steps=settings.eval_every,
-        save_strategy="steps" if interval else "no",
-        save_steps=interval or 1,
+        save_strategy="steps",  # at evaluations; `Progress` adds those of trainer.save_every
+        # DeepSpeed cannot load a best model from its weights alone.
+        save_only_model=settings.save_every == 0 and not settings.deepspeed,
+        load_best_model_at_end=True,
+        metric_for_best_model="perplexity",
+        greater_is_better=False,
+        restore_callback_states_from_checkpoint=True,
         logging_steps=settings.log_every,
         logging_first_step=True,
         logging_nan_inf_filter=False,
