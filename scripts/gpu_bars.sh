@@ -15,11 +15,11 @@ mkdir -p "$folder"
 
 if [ "${SMALL:-}" ]; then
     wide="model=smollm2 factor=1 layers=31" names="wide"
-    annotate="documents=2 k=2 m=2 textbook=1 tools=calendar" decode="prompts=4 batch=2 new_tokens=2 tools=calendar"
+    annotate="documents=2 k=2 m=2 reference=1 tools=calendar" decode="prompts=4 batch=2 new_tokens=2 tools=calendar"
     train="documents=2 sequence_length=64 micro_batch=1" batches=256
 else
     wide="model=smollm2 factor=4 layers=30" names="narrow wide"
-    annotate="documents=256 tools=calculator,calendar dtype=bfloat16 textbook=1" decode="prompts=2048 batch=256"
+    annotate="documents=256 tools=calculator,calendar dtype=bfloat16 reference=1" decode="prompts=2048 batch=256"
     train="documents=512 sequence_length=1024 micro_batch=8" batches=16384,65536
 fi
 

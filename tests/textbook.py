@@ -24,7 +24,7 @@ from toolformer.tools.base import Result, Tool
 @torch.inference_mode()
 def logits(language_model: LanguageModel, ids: list[int]) -> torch.Tensor:
     """[length, vocabulary] by a plain call of the Transformers model."""
-    return language_model.model(input_ids=torch.tensor([ids])).logits[0].float()
+    return language_model.model(input_ids=torch.tensor([ids], device=language_model.device)).logits[0].float()
 
 
 def start_probabilities(language_model: LanguageModel, settings: ToolSettings, text: str) -> list[float]:
@@ -45,7 +45,7 @@ def drawn(row: torch.Tensor, key: int) -> int:
         places = _splitmix(np.arange(len(row), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
         z = _splitmix(places ^ np.array([key], dtype=np.int64).view(np.uint64))
     exponential = -np.log(((z >> np.uint64(11)) + 0.5) / 2.0**53)
-    return int((row.float().softmax(-1).double().numpy() / exponential).argmax())
+    return int((row.float().softmax(-1).double().cpu().numpy() / exponential).argmax())
 
 
 def _splitmix(z: np.ndarray) -> np.ndarray:
@@ -242,14 +242,18 @@ def _generate(
     class Draw(LogitsProcessor):
         def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
             token = drawn(scores[0] / settings.temperature, draws[input_ids.shape[1] - len(context)])
-            return torch.full_like(scores, float("-inf")).index_fill(1, torch.tensor([token]), 0.0)
+            return torch.full_like(scores, float("-inf")).index_fill(
+                1, torch.tensor([token], device=scores.device), 0.0
+            )
 
     class Ended(StoppingCriteria):
         def __call__(self, input_ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
             written = name + input_ids[0, len(context) :].tolist()
-            return torch.tensor([_ended(language_model.decode(written), settings) is not None])
+            return torch.tensor(
+                [_ended(language_model.decode(written), settings) is not None], device=input_ids.device
+            )
 
-    ids = torch.tensor([context])
+    ids = torch.tensor([context], device=language_model.device)
     written = language_model.model.generate(
         ids,
         attention_mask=torch.ones_like(ids),
@@ -265,7 +269,7 @@ def _generate(
 
 def stock(language_model: LanguageModel, prompt: str, new_tokens: int) -> list[int]:
     """What Transformers' own greedy `generate` writes."""
-    ids = torch.tensor([language_model.bos_ids + language_model.encode(prompt)])
+    ids = torch.tensor([language_model.bos_ids + language_model.encode(prompt)], device=language_model.device)
     written = language_model.model.generate(
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=new_tokens, do_sample=False, pad_token_id=0
     )

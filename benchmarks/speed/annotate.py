@@ -1,18 +1,20 @@
-"""Speed of annotation against a literal reading of the method, in one run on the same documents and the same model.
+"""Speed of annotation against the reference implementation, in one run on the same documents and the same model.
 
     python -m benchmarks.speed.annotate [documents=4] [model=smollm2] [tools=calculator,calendar,search] [k=10] [m=5]
-        [dtype=auto] [batch_tokens=2048] [bound=on] [textbook=4]
+        [dtype=auto] [batch_tokens=2048] [bound=on] [reference=4]
 
-The textbook reads the method literally with stock Transformers: one forward pass for the start probabilities of a
-document, `generate` at each position, every call executed as it comes, three losses of each call one at a time. Both
-sides use the demo's settings. `batch_tokens=2048,16384` measures the product once for each (`engine.batch_tokens`): a
-GPU needs more than the default to be busy. Prints a table, and its ratios as one JSON object on the last line:
-`speedup_vs_textbook` (documents a second), `score_share_of_matmul_peak` (model FLOPs of the tokens that have to be
-scored, over the time of scoring, as a share of the matrix-multiply rate measured in the same run), both at the first
-`batch_tokens`, `scoring_passes_share` (sequences scored, of those that all three losses take; `bound=off` scores all),
-`peak_memory_gib` and on a GPU `gpu_busy` (the product's at the last `batch_tokens`; on a CPU beyond the loaded
-model, tools and libraries) and, of several `batch_tokens`, `filled_vs_first` (documents a second, the best against the first). More
-documents than the corpus has are its documents again under other ids.
+Run it in the repository's folder: the reference implementation is that of the tests (tests/textbook.py). It reads the method
+literally with stock Transformers: `generate` for one sample at a time, every call executed as it comes, three losses of each
+call one at a time. Both sides use the default settings. `batch_tokens=2048,16384` measures the product once for each
+(`engine.batch_tokens`): a GPU needs more than the default to be busy.
+
+Prints a table, and its ratios as one JSON object on the last line: `speedup_vs_reference` (documents per second),
+`score_share_of_matmul_peak` (model FLOPs of the tokens that have to be scored, over the time of scoring, as a share of the
+matrix-multiply rate measured in the same run), both at the first `batch_tokens`; `scoring_passes_share` (sequences scored, of
+those that all three losses take; `bound=off` scores all); `peak_memory_gib`, and on a GPU `gpu_busy`, of the product at the
+last `batch_tokens` (on a CPU beyond the loaded model, tools and libraries); and, of several `batch_tokens`,
+`filled_vs_first` (documents per second, the best against the first). If there are more documents than the corpus has, its
+documents are repeated under other ids.
 """
 
 import time
@@ -25,12 +27,10 @@ import torch
 from torch.utils.benchmark import Timer
 from tqdm import tqdm
 
+from tests import textbook
 from toolformer.annotation import pipeline
 from toolformer.annotation.candidates import Candidate, ToolSettings
-from toolformer.annotation.propose import choose_positions, read_sample
-from toolformer.annotation.score import WEIGHTS
 from toolformer.benchmarks.speed.script import measured_usage, repeated, run, show, stock_layers
-from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.lm.batching import TOKENS_PER_BATCH
 from toolformer.lm.language_model import LanguageModel, TokenScores
@@ -54,8 +54,8 @@ class Options:
     dtype: str = "auto"
     batch_tokens: str = str(TOKENS_PER_BATCH)
     bound: bool = True
-    textbook: int = 4
-    """Documents that the textbook annotates, at most; its time is scaled to all."""
+    reference: int = 4
+    """Documents that the reference implementation annotates, at most; its time is scaled to all."""
 
 
 @dataclass
@@ -94,8 +94,7 @@ def model_flops(language_model: LanguageModel, tokens: int, rows: int) -> float:
     return 2.0 * body * tokens + 2.0 * head * rows + attention
 
 
-@torch.inference_mode()
-def textbook(
+def reference(
     language_model: LanguageModel,
     settings: Sequence[ToolSettings],
     tools: dict[str, Tool],
@@ -104,65 +103,13 @@ def textbook(
     """The method read literally, on stock Transformers."""
     timing, started = Timing(), time.perf_counter()
     work = [(document, tool) for document in documents for tool in settings]
-    for document, tool in tqdm(work, desc="textbook", unit="text"):
+    for document, tool in tqdm(work, desc="reference", unit="text"):
         if pipeline.Annotator(language_model, [], {})._decide(tool.selector, document):
-            _annotate(language_model, tool, tools[tool.key], document, timing)
+            sampled = textbook.annotate(language_model, tool, tools[tool.key], document, seed=0)
+            timing.candidates += len(sampled)
+            timing.scored += sum(sample.losses is not None for sample in sampled)
     timing.seconds = time.perf_counter() - started
     return timing
-
-
-def _annotate(
-    language_model: LanguageModel, settings: ToolSettings, tool: Tool, document: Document, timing: Timing
-) -> None:
-    encoding = language_model.encode_text(document.text)
-    prompt = language_model.encode(settings.prompt.fill(document.text))
-    tokens = torch.tensor([prompt + encoding.ids], device=language_model.device)
-    logits = language_model.model(tokens).logits[0, len(prompt) - 1 : -1].float()
-    probabilities = logits.softmax(-1)[:, language_model.start_id].tolist()
-    allowed = [p if encoding.positions[i] is not None else None for i, p in enumerate(probabilities)]
-    for i in choose_positions(allowed, settings.start_threshold, settings.max_positions):
-        for text in _sampled(language_model, settings, prompt + encoding.ids[:i]):
-            timing.candidates += 1
-            _, call, reason = read_sample(text, settings)
-            if call is None or reason:
-                continue
-            result = tool.run([call.input], [document])[0]
-            if result.text is None:
-                continue
-            started = time.perf_counter()
-            for z in (call.with_result(result.text), call.with_result(""), None):
-                _loss(language_model, encoding.ids, i, z)
-            timing.scored += 1
-            timing.scoring += time.perf_counter() - started
-
-
-def _sampled(language_model: LanguageModel, settings: ToolSettings, prefix: list[int]) -> list[str]:
-    """The texts of the calls that stock `generate` writes after a prefix, each without its opening bracket."""
-    name = language_model.encode_after_start(settings.name) if settings.force_name else []
-    context = torch.tensor([prefix + [language_model.start_id] + name], device=language_model.device)
-    written = language_model.model.generate(
-        context,
-        attention_mask=torch.ones_like(context),
-        do_sample=True,
-        top_k=0,
-        max_new_tokens=settings.max_call_tokens,
-        num_return_sequences=settings.samples,
-        stop_strings=["]"],
-        tokenizer=language_model.tokenizer,
-        pad_token_id=language_model.tokenizer.eos_token_id,
-    )
-    return [language_model.decode(name + ids) for ids in written[:, context.shape[1] :].tolist()]
-
-
-def _loss(language_model: LanguageModel, ids: list[int], i: int, call: ApiCall | None) -> float:
-    z = language_model.encode(linearise(call)) if call else []
-    head = z or (language_model.start_ids() if i == 0 else [])
-    sequence = torch.tensor([head + ids], device=language_model.device)
-    log_probs = language_model.model(sequence).logits[0].float().log_softmax(-1)
-    return -sum(
-        weight * float(log_probs[len(head) + j - 1, ids[j]])
-        for weight, j in zip(WEIGHTS, range(i, len(ids)), strict=False)
-    )
 
 
 def product(
@@ -211,7 +158,7 @@ def _without_result(candidates: Iterable[Candidate]) -> set[object]:
 
 
 def configured(options: Options) -> tuple[Config, list[ToolSettings], list[Document]]:
-    """The demo's configuration, its tools' settings, and texts that every tool has work in (the calculator's)."""
+    """The default configuration, its tools' settings, and texts that every tool has work in (the calculator's)."""
     tools = options.tools.split(",")
     words = [
         f"model={options.model}",
@@ -244,10 +191,10 @@ def main(options: Options) -> None:
             timings.append(product(language_model, settings, tools, documents, budget, options.bound))
         usages.append(usage)
     with stock_layers():
-        slow = textbook(language_model, settings, tools, documents[: options.textbook])
-    slow.seconds *= len(documents) / len(documents[: options.textbook])
+        slow = reference(language_model, settings, tools, documents[: options.reference])
+    slow.seconds *= len(documents) / len(documents[: options.reference])
     names = [f"toolformer, batches of {budget}" for budget in budgets]
-    sides = dict(zip(["textbook", *names], [slow, *timings], strict=True))
+    sides = dict(zip(["reference", *names], [slow, *timings], strict=True))
     show(
         f"{len(documents)} documents, {options.tools}, {config.model}, {language_model.dtype}, matmul peak "
         f"{peak / 1e9:.0f} GFLOP/s",
@@ -259,7 +206,7 @@ def main(options: Options) -> None:
 def _ratios(slow: Timing, timings: Sequence[Timing], peak: float) -> dict[str, float]:
     fast = timings[0]
     ratios = {
-        "speedup_vs_textbook": round(slow.seconds / fast.seconds, 2),
+        "speedup_vs_reference": round(slow.seconds / fast.seconds, 2),
         "score_share_of_matmul_peak": round(fast.flops / fast.scoring / peak, 3) if fast.scoring else 0.0,
         "scoring_passes_share": round(fast.passes / (fast.passes + fast.skipped), 3) if fast.passes else 1.0,
     }

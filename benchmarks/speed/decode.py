@@ -3,25 +3,25 @@
     python -m benchmarks.speed.decode [prompts=256] [batch=32] [new_tokens=32] [k=10] [model=smollm2] [tools=calculator,calendar]
         [dtype=auto]
 
-Three decoders continue the same prompts: this project with its tools; stock batched `generate` without tools, at the
-same batch size; and a literal reading of the paper, one prompt at a time with a stock cache. No text may end before
-`new_tokens`, therefore all write equally much. Counted are the tokens that the model wrote and that stayed: those of executed
-calls, but not those of results and of calls that were rolled back. Prints a table, and its ratios as one JSON object on the last line:
-`share_of_plain_generate` and `speedup_vs_one_at_a_time` (tokens a second), `peak_memory_gib` and on a GPU `gpu_busy`.
+Run it in the repository's folder. Three decoders continue the same prompts: this project with its tools; stock batched
+`generate` without tools, at the same batch size; and the tests' reference implementation (tests/textbook.py), one prompt and
+one full pass per token at a time. No text may end before `new_tokens`, so all three write equally much. Tokens are counted if
+the model wrote them and they stayed: those of executed calls, but not those of results and of calls that were rolled back.
+Prints a table, and its ratios as one JSON object on the last line: `share_of_plain_generate` and `speedup_vs_reference`
+(tokens per second), `peak_memory_gib` and on a GPU `gpu_busy`.
 """
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from tqdm import tqdm
-from transformers import DynamicCache
 
+from tests import textbook
 from toolformer.benchmarks import dateset
 from toolformer.benchmarks.speed.script import measured_usage, repeated, run, show, stock_layers
 from toolformer.benchmarks.tasks import question_prompt
-from toolformer.calls import ARROW, END, START, CallSyntaxError, call_end, parse
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
 from toolformer.lm.language_model import LanguageModel
@@ -104,92 +104,20 @@ def plain_generate(language_model: LanguageModel, documents: Sequence[Document],
     return timing
 
 
-@torch.inference_mode()
-def one_at_a_time(
+def reference(
     language_model: LanguageModel, tools: Mapping[str, Tool], documents: Sequence[Document], options: Options
 ) -> Timing:
-    """Top-k API decoding read literally: one prompt, one token, a stock cache."""
-    by_name = {tool.name: tool for tool in tools.values()}
+    """The reference implementation, on some of the prompts."""
     timing, started = Timing(len(documents)), time.perf_counter()
-    for document in tqdm(documents, desc="one at a time", unit="prompt"):
-        _Prompt(language_model, by_name, document, timing).complete(options)
+    for document in tqdm(documents, desc="reference", unit="prompt"):
+        completion, _ = textbook.decode(
+            language_model, document.text, options.new_tokens, dict(tools), document, k=options.k,
+            max_call_tokens=MAX_CALL_TOKENS, max_result_tokens=MAX_RESULT_TOKENS, min_new_tokens=options.new_tokens,
+        )  # fmt: skip
+        timing.tokens += completion.tokens or 0
+        timing.calls += len(completion.calls)
     timing.seconds = time.perf_counter() - started
     return timing
-
-
-@dataclass
-class _Prompt:
-    """A document's text with its continuation."""
-
-    language_model: LanguageModel
-    tools: Mapping[str, Tool]
-    """By the name in a call."""
-    document: Document
-    timing: Timing
-    cache: DynamicCache = field(default_factory=DynamicCache)
-
-    def read(self, ids: Sequence[int]) -> torch.Tensor:
-        """The logits [vocabulary] of the token that follows `ids`."""
-        model, tokens = self.language_model.model, torch.tensor([ids], device=self.language_model.device)
-        logits: torch.Tensor = model(tokens, past_key_values=self.cache, logits_to_keep=1).logits[0, -1]
-        return logits
-
-    def complete(self, options: Options) -> None:
-        model, start = self.language_model, self.language_model.start_id
-        logits = self.read(model.bos_ids + model.encode(self.document.text))
-        may_call, written = True, 0
-        while written < options.new_tokens:
-            logits[sorted(model.end_ids)] = float("-inf")
-            if may_call and int((logits > logits[start]).sum()) < options.k:
-                may_call = False
-                after_call = self.call()
-                logits = logits if after_call is None else after_call
-                continue
-            logits[start] = float("-inf")
-            token = int(logits.argmax())
-            written += 1
-            self.timing.tokens += 1
-            if written < options.new_tokens:
-                logits = self.read([token])
-
-    def call(self) -> torch.Tensor | None:
-        """Writes and executes a call; the logits that follow its result, or None if the call was rolled back."""
-        model, before = self.language_model, self.cache.get_seq_length()
-        ids, text = self.write_call()
-        result = _result(text, self.tools, self.document) if ARROW in text else None
-        if result is None:
-            self.cache.crop(before - self.cache.get_seq_length())
-            return None
-        self.timing.calls += 1
-        self.timing.tokens += 1 + len(ids)
-        shown = model.encode(f" {result}")[:MAX_RESULT_TOKENS]
-        return self.read([ids[-1], *shown, *model.encode(END)])
-
-    def write_call(self) -> tuple[list[int], str]:
-        """The tokens after the opening bracket up to the arrow or the end, the last of them unread, and their text."""
-        model, ids, text = self.language_model, list[int](), ""
-        names = [model.encode_after_start(name) for name in sorted(self.tools)]
-        logits = self.read([model.start_id])
-        while len(ids) < MAX_CALL_TOKENS:
-            choices = sorted(
-                {name[len(ids)] for name in names if name[: len(ids)] == ids and len(name) > len(ids)}
-            )
-            ids.append(choices[int(logits[choices].argmax())] if choices else int(logits.argmax()))
-            text = model.decode(ids)
-            if call_end(text) is not None or ARROW in text:
-                break
-            logits = self.read([ids[-1]])
-        return ids, text
-
-
-def _result(text: str, tools: Mapping[str, Tool], document: Document) -> str | None:
-    try:
-        call = parse(START.strip() + text[: text.index(ARROW)].rstrip() + END)
-    except CallSyntaxError:
-        return None
-    if call.tool not in tools:
-        return None
-    return tools[call.tool].run([call.input], [document])[0].text
 
 
 def main(options: Options) -> None:
@@ -215,14 +143,14 @@ def main(options: Options) -> None:
     with stock_layers():
         plain_generate(model, *warm_up)
         timings["generate, no tools"] = plain_generate(model, documents, options)
-        timings["one at a time"] = one_at_a_time(model, tools, few, options)
+        timings["reference"] = reference(model, tools, few, options)
     ours, plain, single = (timing.rate for timing in timings.values())
     show(
         f"{options}, {model.dtype}, {model.device}",
         {name: vars(side) | {"tokens/s": side.rate} for name, side in timings.items()},
         {
             "share_of_plain_generate": round(ours / plain, 3),
-            "speedup_vs_one_at_a_time": round(ours / single, 2),
+            "speedup_vs_reference": round(ours / single, 2),
         }
         | usage.results(),
     )
