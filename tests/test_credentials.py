@@ -10,7 +10,6 @@ from toolformer.credentials import is_address, is_variable, printable, shown_add
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.progress import configure
-from toolformer.tools.base import run_safely
 from toolformer.tools.user.endpoint import EndpointGenerator
 from toolformer.tools.user.functions import FunctionTool
 
@@ -68,7 +67,7 @@ def weather(city: str) -> str:
 def test_what_a_tool_raises_is_logged_without_its_keys(tmp_path: Path, caplog: Log) -> None:
     (tmp_path / "weather.py").write_text(TOOL.format(SECRET))
     tool = FunctionTool(f"{tmp_path / 'weather.py'}:weather")
-    (result,) = run_safely(tool, ["'x'"], [Document("d", "a text")])
+    (result,) = tool.run(["'x'"], [Document("d", "a text")])
     assert result.reason == "tool failed (ValueError)"
     assert "401 Client Error" in caplog.text and SECRET not in caplog.text
     (tmp_path / "ends.py").write_text(f"raise ValueError('https://h/?key={SECRET}')")

@@ -9,7 +9,7 @@ import pytest
 from tests.tools.recorders import ELSEWHERE, German, Recorder, Writer
 from toolformer.calls import ApiCall, linearise, parse
 from toolformer.data import Document
-from toolformer.tools.base import Result, Tool, run_safely
+from toolformer.tools.base import Result, Tool
 from toolformer.tools.cache import ResultCache
 from toolformer.tools.calculator import Calculator
 from toolformer.tools.calendar import Calendar
@@ -67,5 +67,5 @@ def test_hostile_calls_get_results_that_fit_into_a_text_and_the_cache_changes_no
 
 def test_a_result_that_no_file_can_hold_is_repaired() -> None:
     broken = {"x": Result("a\ud800b"), "y": Result(reason="\udfff")}
-    found = run_safely(Recorder(broken.__getitem__), list(broken), [ELSEWHERE] * 2)
+    found = ToolRuntime(Recorder(broken.__getitem__)).run(list(broken), [ELSEWHERE] * 2)
     assert found == [Result("a?b"), Result(reason="?")]

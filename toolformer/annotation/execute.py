@@ -6,7 +6,7 @@ from dataclasses import replace
 from toolformer.annotation.candidates import SCORED, Candidate, Kept
 from toolformer.annotation.select import looks_ahead
 from toolformer.data import Document
-from toolformer.tools.base import Result, Tool, run_safely
+from toolformer.tools.base import Result, Tool
 
 LOOK_AHEAD = "input stands only after the call"
 
@@ -44,7 +44,7 @@ def execute(
         calls.setdefault((text, document.doc_id), (document, []))[1].append(n)
     for tool, calls in requests.items():
         documents = [document for document, _ in calls.values()]
-        results = run_safely(tools[tool], [text for text, _ in calls], documents)
+        results = tools[tool].run([text for text, _ in calls], documents)
         for result, (_, indices) in zip(results, calls.values(), strict=True):
             for n in indices:
                 done[n] = _with_result(candidates[n], result)

@@ -20,7 +20,7 @@ from toolformer.annotation.score import score
 from toolformer.data import Document
 from toolformer.lm.language_model import Encoding, LanguageModel
 from toolformer.tools.base import Tool
-from toolformer.tools.threads import Threads
+from toolformer.tools.threads import start
 
 OnStep = Callable[[str], object]
 """Receives the name of the current step, for progress bars."""
@@ -99,7 +99,7 @@ class Annotator:
             positions = [proposal.positions for proposal in proposals]
             funnel[settings.key] |= _positions(positions) | _sampled(proposed, settings.key)
             ask = functools.partial(self._execute, proposed)
-            answers[settings.key] = Threads(1).start(ask).result if waits[settings.key] else ask
+            answers[settings.key] = start(ask).result if waits[settings.key] else ask
         on_step("executing calls")
         candidates = [candidate for answer in answers.values() for candidate in answer()]
         executed = _scorable(candidates)

@@ -41,14 +41,13 @@ def tool(arguments: list[str]) -> int:
     config = configured("evaluate", [f"tools=[{options.name}]", *settings])
     from toolformer.data import Document
     from toolformer.stages import instantiate
-    from toolformer.tools.base import run_safely
 
     instantiate.apply_paths(config)
     tool = instantiate.tools(config, inference=True)[options.name]
     parameters = [parameter.name for parameter in tool.parameters or ()]
     # An argument may have the name of a key.
     inputs = [text for text in texts if text not in settings or text.partition("=")[0] in parameters]
-    (result,) = run_safely(tool, [_call_input(inputs, parameters)], [Document("command line", "")])
+    (result,) = tool.run([_call_input(inputs, parameters)], [Document("command line", "")])
     if result.text is None:
         print(f"toolformer: {options.name} gave no result: {printable(result.reason or '')}", file=sys.stderr)
         return 1

@@ -23,7 +23,7 @@ from toolformer.decoding.completion import Completion
 from toolformer.decoding.policy import ToolNames
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.stop import cut_at
-from toolformer.tools.base import Result, Tool, run_safely
+from toolformer.tools.base import Result, Tool
 
 NOT_ENDED = "call not ended"
 NOT_ALLOWED = "tool not allowed"
@@ -177,7 +177,7 @@ def execute(tools: Mapping[str, Tool], pending: Sequence[PendingCall]) -> list[R
         if calling:
             inputs = [pending[n].input_of(tool) for n in calling]
             documents = [pending[n].document for n in calling]
-            for n, result in zip(calling, run_safely(tool, inputs, documents), strict=True):
+            for n, result in zip(calling, tool.run(inputs, documents), strict=True):
                 results[n] = result
     return results
 

@@ -1,23 +1,19 @@
-"""The base class of tools, their results, and a wrapper for tools that misbehave."""
+"""The base class of tools, and their results."""
 
 from __future__ import annotations
 
 import json
-import logging
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from toolformer.data import Document
-from toolformer.errors import UserError, one_line
+from toolformer.errors import UserError
 
 if TYPE_CHECKING:
     from toolformer.tools.user.arguments import Parameter
     from toolformer.tools.user.describe import Description
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class Tool(Part, ABC):
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """Answers each input; `documents[n]` is the text that input n was written in (its date, its article).
 
-        Returns as many results as inputs. A fault is a `Result` with a reason, never an exception.
+        Returns as many results as inputs. `ToolRuntime`, which every configured tool runs in, turns exceptions into faults.
         """
 
 
@@ -111,38 +107,6 @@ class TextGenerator(Protocol):
     def __call__(
         self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()
     ) -> Sequence[str | Result]: ...
-
-
-def run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-    """The tool's answers; a fault where it raises.
-
-    A batch that raises is repeated one call at a time, so that only the failing calls lose their results.
-    """
-    try:
-        return _answers(tool, inputs, documents)
-    except UserError:
-        raise  # missing data or a missing model is the user's to fix
-    except BaseException as error:  # a user's tool may raise anything
-        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise  # Ctrl-C; it never reaches other threads
-        kind = type(error).__name__
-        log.warning("%s failed on a batch of %d calls: %s: %s", tool.name, len(inputs), kind, one_line(error))
-        if len(inputs) == 1:
-            return [Result(reason=f"tool failed ({kind})", fault=True)]
-    return [run_safely(tool, [text], [document])[0] for text, document in zip(inputs, documents, strict=True)]
-
-
-def _answers(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-    results = list(tool.run(inputs, documents))
-    if len(results) != len(inputs):
-        raise ValueError(f"{len(results)} results for {len(inputs)} inputs")
-    return [_repaired(result) for result in results]
-
-
-def _repaired(result: Result) -> Result:
-    """The result with texts that can be encoded; raises if it is not a `Result` of texts."""
-    text, reason = (part if part is None else encodable(part) for part in (result.text, result.reason))
-    return replace(result, text=text, reason=reason)
 
 
 def encodable(text: str) -> str:

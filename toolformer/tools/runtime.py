@@ -9,13 +9,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
 from toolformer.data import Document
-from toolformer.tools.base import Result, Tool, run_safely
+from toolformer.errors import UserError, one_line
+from toolformer.tools.base import Result, Tool, encodable
 from toolformer.tools.cache import ResultCache, call_key
 from toolformer.tools.threads import Late, Threads
 
@@ -154,7 +155,7 @@ class ToolRuntime(Tool):
     def _in_parts(self, size: int, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         seconds = self.limits.timeout
         parts = [slice(n, n + size) for n in range(0, len(inputs), size)]
-        jobs = [functools.partial(run_safely, self.tool, inputs[part], documents[part]) for part in parts]
+        jobs = [functools.partial(_run_safely, self.tool, inputs[part], documents[part]) for part in parts]
         answered = self._threads.run(jobs, seconds and seconds * min(size, len(inputs)))
         results: list[Result] = []
         for part, answers in zip(parts, answered, strict=True):
@@ -171,6 +172,38 @@ class ToolRuntime(Tool):
     def _count(self, usage: Usage) -> None:
         with self._mutex:
             self._usage += usage
+
+
+def _run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+    """The tool's answers; a fault where it raises.
+
+    A batch that raises is repeated one call at a time, so that only the failing calls lose their results.
+    """
+    try:
+        return _checked_results(tool, inputs, documents)
+    except UserError:
+        raise  # missing data or a missing model is the user's to fix
+    except BaseException as error:  # a user's tool may raise anything; Ctrl-C never reaches its threads
+        kind = type(error).__name__
+        log.warning("%s failed on a batch of %d calls: %s: %s", tool.name, len(inputs), kind, one_line(error))
+        if len(inputs) == 1:
+            return [Result(reason=f"tool failed ({kind})", fault=True)]
+    return [
+        _run_safely(tool, [text], [document])[0] for text, document in zip(inputs, documents, strict=True)
+    ]
+
+
+def _checked_results(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+    results = list(tool.run(inputs, documents))
+    if len(results) != len(inputs):
+        raise ValueError(f"{len(results)} results for {len(inputs)} inputs")
+    return [_repaired(result) for result in results]
+
+
+def _repaired(result: Result) -> Result:
+    """The result with texts that can be encoded; raises if it is not a `Result` of texts."""
+    text, reason = (part if part is None else encodable(part) for part in (result.text, result.reason))
+    return replace(result, text=text, reason=reason)
 
 
 def usages(tools: Mapping[str, Tool]) -> dict[str, Usage]:

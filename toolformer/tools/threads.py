@@ -48,7 +48,7 @@ class Threads:
             if waiting and len(running) < self.workers:
                 if self._slots.acquire(timeout=0 if running else seconds):
                     n = waiting.popleft()
-                    running[self.start(jobs[n])] = n, time.monotonic() + (seconds or 0)
+                    running[start(self._releasing(jobs[n]))] = n, time.monotonic() + (seconds or 0)
                     continue
                 if not running:
                     break
@@ -61,17 +61,27 @@ class Threads:
                     results[n] = future.result() if future in done else Late.RUNNING
         return results
 
-    def start(self, job: Callable[[], T]) -> Future[T]:
-        """Runs a job on a thread that the process does not wait for at exit."""
-        future: Future[T] = Future()
+    def _releasing(self, job: Callable[[], T]) -> Callable[[], T]:
+        """The job, which gives its slot back at its end."""
 
-        def work() -> None:
+        def work() -> T:
             try:
-                future.set_result(job())
-            except BaseException as error:
-                future.set_exception(error)
+                return job()
             finally:
                 self._slots.release()
 
-        threading.Thread(target=work, daemon=True).start()
-        return future
+        return work
+
+
+def start(job: Callable[[], T]) -> Future[T]:
+    """Runs a job on a thread that the process does not wait for at exit."""
+    future: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(job())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return future

@@ -20,7 +20,7 @@ from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.decoding.policy import Always
 from toolformer.evaluation.ladder.classes import RUNGS, Rungs, classify
 from toolformer.evaluation.ladder.gold import SURE, TOOLS, Gold, cut, golds, holds
-from toolformer.tools.base import Tool, run_safely
+from toolformer.tools.base import Tool
 
 PASSAGES = 20
 """Passages of the index that are searched for one that contains the answer."""
@@ -171,7 +171,7 @@ class Ladder:
         """Has the tool answer the right calls."""
         documents = [example.document for example in examples]
         inputs = [example.call.input for example in examples]
-        for example, result in zip(examples, run_safely(self.tools[key], inputs, documents), strict=True):
+        for example, result in zip(examples, self.tools[key].run(inputs, documents), strict=True):
             example.texts["gold_input"] = example.texts["free"]  # without a result the call is rolled back
             if result.text is not None:
                 text = example.call.with_result(result.text).result or ""
