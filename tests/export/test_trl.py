@@ -1,4 +1,4 @@
-"""TRL's SFTTrainer trains on its two formats: on our labels, and on the assistant's turns of the conversation."""
+"""TRL's SFTTrainer trains on our labels."""
 
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,6 @@ from tests.export.conftest import rows_of
 from tests.export.test_formats import trained, write
 
 ROWS = rows_of(6)
-TEMPLATE = (
-    "{% for tool in tools or [] %}{{ tool.function.name }}\n{% endfor %}"
-    "{% for message in messages %}{{ message.role }}: "
-    "{% if message.role == 'assistant' %}{% generation %}{{ message.content }}"
-    "{% for call in message.tool_calls or [] %}{{ call.function | tojson }}{% endfor %}\n{% endgeneration %}"
-    "{% else %}{{ message.content }}\n{% endif %}{% endfor %}"
-)
 
 
 def fit(folder: Path, tokenizer: Any, **settings: Any) -> Any:
@@ -44,15 +37,3 @@ def test_it_trains_on_our_labels(results: bool, tmp_path: Path) -> None:
     assert trainer.state.global_step == 2
     read = [(row["input_ids"], row["labels"]) for row in trainer.train_dataset]
     assert read == trained(ROWS, tokenizer, results)
-
-
-def test_it_trains_on_the_assistants_turns(tmp_path: Path) -> None:
-    tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = TEMPLATE
-    write("messages", ROWS, tmp_path)
-    trainer = fit(tmp_path, tokenizer, assistant_only_loss=True)
-    assert trainer.state.global_step == 2
-    for row, example in zip(ROWS, trainer.train_dataset, strict=True):
-        target = tokenizer.decode([token for token in example["labels"] if token != -100])
-        assert target.count('"name"') == len(row["calls"]), "calls are in the loss"
-        assert "user: " not in target and "tool: " not in target

@@ -34,7 +34,7 @@ COMMANDS = {
     "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
     "tune-policy": "choose when a trained model starts its calls, from one traced pass over benchmarks",
     "explain": "why answers are right or wrong, and where calls are lost: toolformer explain RUN",
-    "export": "C* in a trainer's format, or a trained model with its card: toolformer export dataset|model RUN FOLDER",
+    "export": "C* as a data set, or a trained model with its card: toolformer export dataset|model RUN FOLDER",
     "lm_eval": "lm-eval's command line with the model `toolformer` and this project's tasks",
     "assets": "fetch the bundled models and data",
     "data": "list and fetch benchmark data and texts: toolformer data list | get NAME... DIR",

@@ -1,4 +1,4 @@
-"""`toolformer export dataset` and `toolformer export model`: results in the formats of others, and on the Hub."""
+"""`toolformer export dataset` and `toolformer export model`: results for other programs."""
 
 from __future__ import annotations
 
@@ -16,34 +16,21 @@ KINDS = {"dataset": "generate", "model": "train"}
 
 def main(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
-    parser = Parser(
-        "export", "C* in a trainer's format, or a trained model, with a card; optionally to the Hub"
-    )
+    parser = Parser("export", "C* as a data set, or a trained model, with a card")
     parser.add_argument(
         "kind", choices=tuple(KINDS), help="dataset (of a generate run) or model (of a train run)"
     )
     parser.add_argument("run", help="a run's id, at least its first six characters, or latest")
     parser.add_argument("folder", help="a new folder")
-    parser.add_argument(
-        "--push", metavar="OWNER/NAME", help="upload it to this repository, as a pull request"
-    )
-    parser.add_argument(
-        "--public", action="store_true", help="a repository made by --push is public, not private"
-    )
-    parser.add_argument(
-        "--commit", action="store_true", help="--push commits to main instead of a pull request"
-    )
-    example = "format=datasets|axolotl|trl|messages|llamafactory|kto|dpo trainer.train_on_results=false paths.root=DIR"
+    example = "format=datasets|trl|dpo|kto trainer.train_on_results=false paths.root=DIR"
     options = parser.parsed(arguments, example)
     if "=" in options.folder or "=" in options.run:
         raise UsageError("name a run and a folder: toolformer export KIND RUN FOLDER")
-    if options.push is None and (options.public or options.commit):
-        raise UsageError("--public and --commit are for --push OWNER/NAME")
-    _export(options, arguments)
+    _export(options)
     return 0
 
 
-def _export(options: argparse.Namespace, arguments: list[str]) -> None:
+def _export(options: argparse.Namespace) -> None:
     formats = [word.removeprefix("format=") for word in options.overrides if word.startswith("format=")]
     overrides = [word for word in options.overrides if not word.startswith("format=")]
     if options.kind == "model" and formats:
@@ -54,18 +41,13 @@ def _export(options: argparse.Namespace, arguments: list[str]) -> None:
             f"export dataset: data={config.data} is not exported, only the texts with calls; leave data= out"
         )
     from toolformer import export
-    from toolformer.export import hub
     from toolformer.results import Results
-    from toolformer.results.provenance import command_of
 
-    if options.push:
-        hub.check(options.push)
     results, folder = Results(Path(config.paths.root)), Path(options.folder).expanduser()
     results.check_root()
     run = results.resolve(KINDS[options.kind], options.run, config.name)
-    command = command_of("export", arguments)
     if options.kind == "model":
-        export.export_model(results, run, folder, name=options.push or "", command=command)
+        export.export_model(results, run, folder)
     else:
         export.export_dataset(
             results,
@@ -76,9 +58,5 @@ def _export(options: argparse.Namespace, arguments: list[str]) -> None:
             train_on_results=config.trainer.train_on_results,
             limit_per_tool=config.trainer.limit_per_tool,
             seed=config.seed,
-            command=command,
         )
     print(printable(str(folder)))
-    if options.push:
-        address = hub.push(folder, options.push, options.kind, public=options.public, commit=options.commit)
-        print(printable(address))

@@ -1,4 +1,4 @@
-"""Results of runs in the formats of others: C* for trainers, a trained model with its card, and both on the Hub.
+"""Results of runs for others: C* as a data set, for TRL and as preferences; a trained model with its card.
 
 Reads finished runs and changes none of them.
 """

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from toolformer import __version__
+from huggingface_hub import DatasetCardData
+
 from toolformer.annotation.funnel import REASONS, STEPS
 from toolformer.errors import UserError, near
 from toolformer.export import cards
 from toolformer.export.folders import new_folder
-from toolformer.export.formats import FORMATS, Source, Written
+from toolformer.export.formats import FORMATS, Source
 from toolformer.export.preferences import read_preferences
 from toolformer.results import Results, Run
 from toolformer.results.provenance import model_name
@@ -34,16 +35,14 @@ def export_dataset(
     train_on_results: bool = True,
     limit_per_tool: int = 25_000,
     seed: int = 0,
-    command: str = "",
-) -> Written:
-    """Writes C* of a finished generate run into a new folder, with a data card.
+) -> int:
+    """Writes C* of a finished generate run into a new folder, with a data card; returns the number of rows.
 
     Args:
         format: a key of `FORMATS`.
         model: whose tokenizer cuts the texts; by default the model that annotated.
         train_on_results: whether results are in the loss (formats of tokens).
         limit_per_tool: rows per tool, as in training; the format `datasets` has all rows.
-        command: for the card.
 
     Raises:
         UserError: an unknown format, no kept call, a folder that is not empty, damaged results, or no tokenizer.
@@ -63,18 +62,11 @@ def export_dataset(
     with new_folder(folder) as made:
         path = made / chosen.file
         path.parent.mkdir(exist_ok=True)
-        written = chosen.write(source, path)
-        if not written.rows:
-            raise UserError(
-                f"export: no row can be written as {format} ({_skipped(written)}); choose format=trl, which keeps every row"
-            )
-        cut_by = model_name(tokenizer) if chosen.of_tokens else ""
-        text = _card(results, run, format, written, made, cut_by, command)
-        atomic_write(made / CARD, text.encode())
-    log.info("export: %d rows of run %s as %s in %s", written.rows, run.id[:8], format, folder)
-    if written.skipped:
-        log.warning("export: %s", _skipped(written))
-    return written
+        rows_written = chosen.write(source, path)
+        cut_by = cards.last_part(model_name(tokenizer)) if chosen.of_tokens else ""
+        atomic_write(made / CARD, _card(results, run, format, rows_written, made, cut_by).encode())
+    log.info("export: %d rows of run %s as %s in %s", rows_written, run.id[:8], format, folder)
+    return rows_written
 
 
 def _tokenizer(model: str) -> Any:
@@ -83,35 +75,26 @@ def _tokenizer(model: str) -> Any:
     return load_tokenizer(model)
 
 
-def _skipped(written: Written) -> str:
-    return "; ".join(f"{count} rows left out: {reason}" for reason, count in written.skipped.items())
-
-
-def _card(
-    results: Results, run: Run, format: str, written: Written, made: Path, tokenizer: str, command: str
-) -> str:
+def _card(results: Results, run: Run, format: str, rows: int, made: Path, tokenizer: str) -> str:
     chosen = FORMATS[format]
     funnel: dict[str, Mapping[str, Any]] = json.loads(results.artifact(run, "funnel.json").read_bytes())
-    found = cards.sources(run, funnel)
-    split = {"split": "train", "path": chosen.file}
-    head = {
-        **cards.licence(found),
-        "task_categories": ["text-generation"],
-        "tags": ["toolformer", "tool-use"],
-        "configs": [{"config_name": "default", "data_files": [split]}],
-    }
-    facts = [
-        ("rows", f"{written.rows:,}" + (f" ({_skipped(written)})" if written.skipped else "")),
+    sources = cards.sources(run, funnel)
+    head = DatasetCardData(
+        **cards.licence(sources),
+        task_categories=["text-generation"],
+        tags=["toolformer", "tool-use"],
+        configs=[{"config_name": "default", "data_files": [{"split": "train", "path": chosen.file}]}],
+    )
+    summary = [
+        ("rows", f"{rows:,}"),
         ("format", format),
-        ("annotating model", model_name(str(run.setting("model", "")))),
+        ("annotating model", cards.last_part(model_name(str(run.setting("model", ""))))),
         *([("tokenizer", tokenizer)] if tokenizer else []),
         ("gain", "measured against the loss with no call" + _baseline(run)),
         (
             "annotation",
             f"run {run.id}, toolformer {run.facts.get('version.toolformer', 'of an unknown version')}",
         ),
-        ("its command", cards.code(cards.public(run.command))),
-        ("this export", cards.code(cards.public(command)) if command else f"toolformer {__version__}"),
     ]
     usage = [f"```\n{chosen.usage}\n```\n"] if chosen.usage else []
     return cards.card(
@@ -121,11 +104,13 @@ def _card(
         "tokens (Toolformer, Schick et al., 2023). No human wrote them or checked them; results may be wrong.\n",
         chosen.meaning + "\n",
         *usage,
-        cards.table(("", ""), facts),
+        cards.table(("", ""), summary),
         "## From texts to kept calls\n",
         _funnel(run, funnel),
+        "## Settings\n",
+        cards.settings(run.step),
         "## Sources\n",
-        cards.table(("what", "name", "licence"), found),
+        cards.table(("what", "name", "licence"), sources),
         "## SHA-256\n",
         _hashes(made, run),
     )

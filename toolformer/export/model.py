@@ -1,5 +1,6 @@
-"""`toolformer export model`: a trained model with its card, and its evaluations as the Hub and others read them."""
+"""`toolformer export model`: a trained model with a card of its lineage, results and settings."""
 
+import json
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
@@ -7,69 +8,77 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import ModelCardData
+
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError
-from toolformer.export import cards, evaluations
+from toolformer.export import cards
 from toolformer.export.dataset import CARD
 from toolformer.export.folders import new_folder
 from toolformer.reporting.formatting import title_of
+from toolformer.reporting.frame import scores
+from toolformer.reporting.reader import task_metrics
 from toolformer.results import Results, Run
 from toolformer.results.provenance import model_name
-from toolformer.stages.stored_policy import STORED, StoredPolicy
 from toolformer.stages.train import model_folder, summary
 from toolformer.storage import atomic_write, sha256
 from toolformer.training.checkpoints import RECORD, read_json
 
 log = logging.getLogger(__name__)
 
-PATTERNS = ("*.safetensors", "*.json", "*.jinja", "*.model", "vocab.txt", "merges.txt")
-"""The files of a model that are exported: weights as safetensors, configuration, tokenizer, policy. No pickles, no code."""
+WEIGHTS = "*.safetensors"
+SETTINGS = ("config.json", "generation_config.json", "tokenizer_config.json", "processor_config.json")
+"""Files of a model that hold settings, which may name folders of this machine."""
+FILES = (
+    *("model.safetensors.index.json", "tokenizer.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model", "spm.model"),
+    *("sentencepiece.bpe.model", "chat_template.jinja", "chat_template.json"),
+)
+"""Its other files that are exported, by name: no pickles, no code, nothing else that lies there."""
 MOST_ROUNDS = 20
 """Trainings that a lineage is followed over."""
-_RECIPE = (
-    *("learning_rate", "max_steps", "epochs", "batch_size", "sequence_length", "train_on_results"),
-    *("limit_per_tool", "lora_rank"),
-)
 
 
-def export_model(results: Results, run: Run, folder: Path, *, name: str = "", command: str = "") -> list[Run]:
-    """Copies the model of a finished train run into a new folder, with a card and the results of its evaluations.
+def export_model(results: Results, run: Run, folder: Path) -> list[Run]:
+    """Copies the model of a finished train run into a new folder, with a card; returns its evaluations.
 
-    Args:
-        name: the model's name, `OWNER/NAME` on the Hub; by default the run's.
-        command: for the card.
-
-    Returns:
-        The evaluations.
-
-    Raises:
-        UserError: the model is gone or has no safetensors, or the folder is not empty.
+    UserError if the model is gone, damaged or has no safetensors, or the folder is not empty.
     """
     model = model_folder(run)
-    files = sorted({path for pattern in PATTERNS for path in model.glob(pattern) if _is_plain(path)})
-    if not any(path.suffix == ".safetensors" for path in files):
+    weights = [path for path in sorted(model.glob(WEIGHTS)) if _is_plain(path)]
+    if not weights:
         raise UserError(f"export: {model} has no safetensors; train it again: {run.command}")
-    name = name or f"toolformer-{run.id[:8]}"
-    evaluated = [
-        each
-        for each in results.runs("evaluate")
-        if run.id in each.made_from and each.facts.get("system") in SYSTEMS
+    evaluations = [
+        evaluation
+        for evaluation in results.runs("evaluate")
+        if run.id in evaluation.made_from and evaluation.facts.get("system") in SYSTEMS
     ]
     with new_folder(folder) as made:
-        for path in files:
-            shutil.copyfile(path, made / path.name)
+        for path in [*weights, *(model / name for name in FILES)]:
+            if _is_plain(path):
+                shutil.copyfile(path, made / path.name)
+        for name in SETTINGS:
+            if _is_plain(model / name):
+                atomic_write(made / name, _without_paths(model / name))
         _check(made, read_json(model / RECORD).get("sha256"), run)
-        for place, text in evaluations.files(evaluated, name).items():
-            (made / place).parent.mkdir(parents=True, exist_ok=True)
-            atomic_write(made / place, text.encode())
-        atomic_write(made / CARD, _card(results, run, evaluated, model, name, command).encode())
-    log.info("export: the model of run %s with %d evaluations in %s", run.id[:8], len(evaluated), folder)
-    return evaluated
+        atomic_write(made / CARD, _card(results, run, evaluations).encode())
+    log.info("export: the model of run %s with %d evaluations in %s", run.id[:8], len(evaluations), folder)
+    return evaluations
 
 
 def _is_plain(path: Path) -> bool:
     """Whether it is a file and not a link, which in a run from elsewhere may lead anywhere."""
     return path.is_file() and not path.is_symlink()
+
+
+def _without_paths(path: Path) -> bytes:
+    """A file of settings without those that name a folder of this machine."""
+    settings = {
+        key: value
+        for key, value in read_json(path).items()
+        if not (isinstance(value, str) and (value.startswith(("/", "~")) or "name_or_path" in key))
+    }
+    return json.dumps(settings, indent=2, ensure_ascii=False).encode()
 
 
 def _check(made: Path, recorded: Any, run: Run) -> None:
@@ -94,53 +103,52 @@ def _trainings(results: Results, run: Run) -> list[Run]:
     return chain
 
 
-def _card(results: Results, run: Run, evaluated: Sequence[Run], model: Path, name: str, command: str) -> str:
+def _card(results: Results, run: Run, evaluations: Sequence[Run]) -> str:
     trainings = _trainings(results, run)
-    annotations = [annotation for each in trainings for annotation in _annotations(results, each)]
+    annotations = [annotation for training in trainings for annotation in _annotations(results, training)]
     calls = run.facts.get("data") == "augmented"
     base = str(trainings[0].setting("model", ""))
-    found = list(
+    sources = list(
         dict.fromkeys(
             source
-            for each in annotations
-            for source in cards.sources(each, _thresholds(each) if calls else ())
+            for annotation in annotations
+            for source in cards.sources(annotation, _thresholds(annotation) if calls else ())
         )
     )
-    head: dict[str, Any] = {
-        **cards.licence(found),
-        "library_name": "transformers",
-        "pipeline_tag": "text-generation",
-        "tags": ["toolformer", *(["tool-use"] if calls else [])],
-    }
-    on_the_hub = cards.BUNDLED.get(base, base)
-    if "/" in on_the_hub and model_name(on_the_hub) == on_the_hub:
-        head["base_model"] = on_the_hub
+    name = cards.BUNDLED.get(base, base)
+    on_the_hub = name if name.count("/") == 1 and model_name(name) == name else None
+    head = ModelCardData(
+        **cards.licence(sources),
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        tags=["toolformer", *(["tool-use"] if calls else [])],
+        base_model=on_the_hub,
+    )
     return cards.card(
         head,
-        f"# {cards.markdown(name)}\n",
+        f"# toolformer-{run.id[:8]}\n",
         _purpose(calls) + "\n",
         "## Lineage\n",
-        cards.table(("step", "what", "command"), _lineage(results, trainings, base)),
+        cards.table(("step", "what"), _lineage(results, trainings, base)),
         "## Results\n",
-        _results(evaluated) if evaluated else "Not evaluated.\n",
+        _results(evaluations) if evaluations else "Not evaluated.\n",
         "## Decoding\n",
-        _decoding(model, evaluated, calls) + "\n",
+        _decoding(evaluations, calls) + "\n",
         "## Training\n",
         summary(run.metrics) + ".\n",
-        cards.table(("setting", "value"), [(key, run.setting(f"trainer.{key}")) for key in _RECIPE]),
+        cards.settings(run.step),
         "## Sources\n",
-        cards.table(("what", "name", "licence"), found),
-        *([f"Exported by {cards.code(cards.public(command))}.\n"] if command else []),
+        cards.table(("what", "name", "licence"), sources),
     )
 
 
 def _annotations(results: Results, run: Run) -> list[Run]:
     """The annotations that a training read, as far as their folders are there."""
-    found = []
+    annotations = []
     for run_id in run.made_from:
         with suppress(UserError):
-            found.append(results.get(run_id))
-    return [each for each in found if each.stage == "generate"]
+            annotations.append(results.get(run_id))
+    return [annotation for annotation in annotations if annotation.stage == "generate"]
 
 
 def _thresholds(run: Run) -> Mapping[str, Any]:
@@ -163,55 +171,50 @@ def _purpose(calls: bool) -> str:
     )
 
 
-def _lineage(results: Results, trainings: Sequence[Run], base: str) -> list[tuple[object, ...]]:
+def _lineage(results: Results, trainings: Sequence[Run], base: str) -> list[tuple[str, str]]:
     """From the base model and the corpus to the model: a row per run."""
-    rows: list[tuple[object, ...]] = [("base model", model_name(cards.BUNDLED.get(base, base)), "")]
+    rows = [("base model", cards.last_part(model_name(cards.BUNDLED.get(base, base))))]
     for run in trainings:
         for annotation in _annotations(results, run):
             calls, texts = (annotation.metrics.get(name, 0) for name in ("calls_kept", "texts_kept"))
             tools = ", ".join(f"{tool} (τ_f {value:g})" for tool, value in _thresholds(annotation).items())
             corpus = cards.last_part(str(annotation.facts.get("corpus", "")))
             what = f"run {annotation.id}: {corpus}; {calls:,.0f} calls kept in {texts:,.0f} texts; {tools}"
-            rows.append(("annotation", what, cards.code(cards.public(annotation.command))))
+            rows.append(("annotation", what))
         kind = "C* (texts with calls)" if run.facts.get("data") == "augmented" else "C (texts without calls)"
-        what = f"run {run.id} on {kind}, seed {run.setting('seed')}"
-        rows.append(("training", what, cards.code(cards.public(run.command))))
+        rows.append(("training", f"run {run.id} on {kind}, seed {run.setting('seed')}"))
     return rows
 
 
-def _results(evaluated: Sequence[Run]) -> str:
+def _results(evaluations: Sequence[Run]) -> str:
     """A row per evaluation and benchmark, the newest first."""
     rows = []
-    for result in evaluations.measured(evaluated):
-        metrics, run = result.metrics, result.run
-        low, high = metrics.get("ci_low"), metrics.get("ci_high")
-        interval = f"[{low:.1f}, {high:.1f}]" if low is not None and high is not None else ""
-        rows.append(
-            (
-                *(title_of(result.task), SYSTEMS[run.facts["system"]], run.facts.get("policy", "")),
-                *(f"{result.value:.2f}", result.measure, interval, f"{metrics.get('n', 0):,.0f}"),
-                *(f"{metrics.get('n_ac', 0):,.0f}", run.facts.get("dtype", ""), run.id[:8]),
+    for run in evaluations:
+        for task, value in scores(run).items():
+            metrics = task_metrics(task, run)
+            low, high = metrics.get("ci_low"), metrics.get("ci_high")
+            interval = f"[{low:.1f}, {high:.1f}]" if low is not None and high is not None else ""
+            measure = "perplexity" if "perplexity" in metrics else "percent correct"
+            rows.append(
+                (
+                    *(title_of(task), SYSTEMS[run.facts["system"]], run.facts.get("policy", "")),
+                    *(f"{value:.2f}", measure, interval, f"{metrics.get('n', 0):,.0f}"),
+                    *(f"{metrics.get('n_ac', 0):,.0f}", run.facts.get("dtype", ""), run.id[:8]),
+                )
             )
-        )
     head = ("benchmark", "system", "policy (k)", "value", "in", "95 %", "n", "with a call", "dtype", "run")
     return cards.table(head, rows)
 
 
-def _decoding(model: Path, evaluated: Sequence[Run], calls: bool) -> str:
-    """When calls start: what tune-policy stored with the model, and what was evaluated."""
+def _decoding(evaluations: Sequence[Run], calls: bool) -> str:
+    """When calls start, and at which k the model was evaluated."""
     if not calls:
         return "As a plain language model: it was trained on no calls."
     lines = [
         "A call starts when ` [` is among the k most likely next tokens (the paper: k = 10), at most one per input."
     ]
-    if (model / STORED).is_file():
-        stored = StoredPolicy.load(model)
-        by_tool = "".join(f", {tool} {value:g}" for tool, value in stored.by_tool.items())
-        lines.append(
-            f"Chosen on development questions and stored in `{STORED}`: {stored.policy} {stored.value:g}{by_tool}."
-        )
     policies = sorted(
-        {str(run.facts.get("policy", "")) for run in evaluated if run.facts.get("system") == "toolformer"}
+        {str(run.facts.get("policy", "")) for run in evaluations if run.facts.get("system") == "toolformer"}
     )
     if policies:
         lines.append(f"Evaluated with: {cards.markdown('; '.join(policies))}.")
