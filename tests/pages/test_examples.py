@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import shlex
 import subprocess
 from pathlib import Path
@@ -9,9 +10,13 @@ from typing import Any
 
 import matplotlib
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
-from tests.conftest import Patch
+from tests.conftest import GOLDEN, Capture, Patch, smoke_words
 from tests.pages.page import ROOT, Page, save_model
+from toolformer.cli import main
+from toolformer.results import Results
 from toolformer.stages.config import compose, validate
 
 EXAMPLES = ROOT / "examples"
@@ -54,6 +59,32 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: Patch) -> None:
     assert names["candidates"]["kept"].any() and "[Calculator(" in names["dataset"]["text"].iloc[0]
     assert len(names["completions"]) == len(names["PROMPTS"])
     assert set(names["scores"]) == {"toolformer_disabled", "toolformer"}
+
+
+def test_preferences_train_a_model_that_is_evaluated(
+    smoke_runs: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
+    """Each call in the rows is written as the annotation's; the model has changed, and answers."""
+    pytest.importorskip("trl")
+    rows, trained = tmp_path / "rows", tmp_path / "trained"
+    words = smoke_words(smoke_runs)
+    assert main(["export", "dataset", "latest", str(rows), "format=dpo", *words]) == 0
+    options = [
+        "--per_device_train_batch_size=2",
+        "--max_steps=2",
+        "--use_cpu=True",
+        "--learning_rate=1e-3",
+        "--bf16=False",
+    ]
+    monkeypatch.setattr("sys.argv", ["preferences.py", str(GOLDEN), str(rows), str(trained), *options])
+    runpy.run_path(str(EXAMPLES / "preferences.py"), run_name="__main__")
+    before, after = (AutoModelForCausalLM.from_pretrained(path).state_dict() for path in (GOLDEN, trained))
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    capsys.readouterr()
+    elsewhere = [f"paths.root={tmp_path / 'runs'}", "benchmarks=[dateset]", f"checkpoint={trained}"]
+    assert main(["evaluate", *words, *elsewhere]) == 0, capsys.readouterr().err
+    (run,) = Results(tmp_path / "runs").runs("evaluate")
+    assert run.facts["system"] == "toolformer" and not run.made_from
 
 
 @pytest.fixture

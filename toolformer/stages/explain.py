@@ -75,9 +75,8 @@ def ladder(config: Config, run: Run, invocation: Invocation = DIRECT) -> Run:
     if done := results.done(step, config.name):
         return _logged(run, done)
     # "latest" may name a newer training by now; pin the one that was evaluated.
-    config = replace(
-        config, checkpoint=run.made_from[0], model="" if config.model == LATEST else config.model
-    )
+    checkpoint = run.made_from[0] if run.made_from else config.checkpoint
+    config = replace(config, checkpoint=checkpoint, model="" if config.model == LATEST else config.model)
     job = prepare(config, results, invocation.command)
     tools = instantiate.tools(config, inference=True)
     answers_folder = results.path(job.system.step)

@@ -42,9 +42,15 @@ class System:
 
     @classmethod
     def find(cls, config: Config, results: Results, command: str = "") -> "System":
-        """The system with the training that `checkpoint` names, if it is a trained one. UserError if there is none."""
+        """The system with the training that `checkpoint` names, or with its model folder, if it is a trained one.
+
+        UserError if there is no such training.
+        """
         if config.system not in TRAINED_ON:
             return cls(config)
+        folder = Path(config.checkpoint).expanduser()
+        if (folder / "config.json").is_file():  # of another trainer
+            return cls(replace(config, model=str(folder)))
         is_checkpoint = config.model == LATEST  # instead of a model's name
         reference = LATEST if is_checkpoint else config.checkpoint
         preferred = preferred_training(config, "" if is_checkpoint else command)

@@ -322,7 +322,8 @@ class Config:
     """Evaluate: model, model_cc, toolformer_disabled or toolformer; prompted, the untrained model with examples of calls in
     its context; or baseline, another model to compare with (any `model`, untrained)."""
     checkpoint: str = "latest"
-    """Evaluate: the train run to read, `latest` or a run id; only systems that were trained take one."""
+    """Evaluate: the train run to read, `latest` or a run id, or the model folder of another trainer; only systems that were trained
+    take one."""
     decoding: Annotated[Decoding, Decides("answer")] = field(default_factory=Decoding)
     benchmarks: Annotated[list[str], Decides("evaluate")] = field(default_factory=list)
     """Evaluate: tasks to run."""
