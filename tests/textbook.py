@@ -27,6 +27,12 @@ def logits(language_model: LanguageModel, ids: list[int]) -> torch.Tensor:
     return language_model.model(input_ids=torch.tensor([ids], device=language_model.device)).logits[0].float()
 
 
+def assert_stock(rows: torch.Tensor, language_model: LanguageModel, *sequences: list[int]) -> None:
+    """Each row of logits is that of a fresh reading of its tokens."""
+    for row, ids in zip(rows, sequences, strict=True):
+        torch.testing.assert_close(row, logits(language_model, ids)[-1], atol=1e-4, rtol=0)
+
+
 def start_probabilities(language_model: LanguageModel, settings: ToolSettings, text: str) -> list[float]:
     """p_i = p_M(<API> | P_a(x), x_1..x_{i-1}) for every i."""
     prompt = language_model.bos_ids + language_model.encode(settings.prompt.fill(text))

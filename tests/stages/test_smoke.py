@@ -17,7 +17,7 @@ from toolformer.cli import main
 from toolformer.decoding.settings import PAPER_SYSTEMS, SYSTEMS
 from toolformer.errors import UserError
 from toolformer.lm import text_generator
-from toolformer.lm.loading import number_format
+from toolformer.lm.loading import dtype_name
 from toolformer.results import Results, Run
 from toolformer.stages import experiments
 from toolformer.stages.config import compose, validate
@@ -182,7 +182,7 @@ def test_another_filter_needs_no_model(root: Path, refused: Refused) -> None:
 
 def test_a_training_says_what_it_was_trained_on(smoke_runs: Path) -> None:
     generated = annotated(smoke_runs)
-    assert generated.facts["dtype"] == number_format("float32", "auto")
+    assert generated.facts["dtype"] == dtype_name("float32", "auto")
     rows = table(generated, "dataset_augmented")
     examples = Counter(f"examples/{tool}" for row in rows for tool in {call["tool"] for call in row["calls"]})
     for data in ("augmented", "plain"):
@@ -201,7 +201,7 @@ def test_an_evaluation_says_whom_it_asked(smoke_runs: Path) -> None:
         (run,) = results.runs("evaluate", system=system)
         assert run.made_from == ([] if system == "model" else [results.runs("train", data=data)[0].id])
         assert run.metrics["dateset/n"] == 4 and run.metrics["heldout_perplexity/n"] == 2
-        assert run.facts["dtype"] == number_format("float32", "auto")
+        assert run.facts["dtype"] == dtype_name("float32", "auto")
         assert run.name.startswith(f"smoke: {SYSTEMS[system]} {GOLDEN.name}")
         samples = table(run, "samples/dateset")
         assert len(samples) == 4 and (system == "toolformer" or not any(row["tool"] for row in samples))

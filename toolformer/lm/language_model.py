@@ -71,9 +71,10 @@ class LanguageModel:
         """Runs steps of single tokens in fixed buffers, on a GPU."""
         if self.device.type == "cuda":
             self.use_static_steps(captures=True)
-        self._anchor = self.encode("a")
-        self.start_id = loading.single_token(tokenizer, START, name)
         config = model.config.get_text_config()
+        self.start_id = loading.start_token(tokenizer, model.get_input_embeddings().weight.shape[0], name)
+        self._anchor = self.encode("a")
+        self._anchor_length = len(self._decoded(self._anchor))
         self.context_length: int = loading.context_length(config) or 1024
         self._layer_types = set(getattr(config, "layer_types", None) or ["sliding_attention"])
         self._prefixes: dict[tuple[int, ...], Prefix] = {}
@@ -114,11 +115,12 @@ class LanguageModel:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids that follow other text, special tokens left out."""
-        # After another token, since some tokenizers drop the blank before a text's first word.
-        text: str = self.tokenizer.decode(
-            [*self._anchor, *ids], skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        return text[1:]
+        # After another token, since some tokenizers drop the blank before a text's first word; others add one.
+        return self._decoded([*self._anchor, *ids])[self._anchor_length :]
+
+    def _decoded(self, ids: Sequence[int]) -> str:
+        text: str = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
 
     def encode_text(self, text: str) -> Encoding:
         """x_1..x_n of a document, with the character position before each token."""

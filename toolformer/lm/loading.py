@@ -1,12 +1,13 @@
-"""Locating and loading a model, its device and its dtype: safetensors only, and never code from a model's folder."""
+"""Locating and loading a model, its device and its dtype: weights as data only, and never code from a model's folder."""
 
 import ctypes
 import gc
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 import torch
@@ -14,11 +15,29 @@ from huggingface_hub import constants, get_session, is_offline_mode, try_to_load
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers import logging as transformers_logging
 
-from toolformer.calls import START
+from toolformer.calls import START, ApiCall, linearise
 from toolformer.data import assets
 from toolformer.errors import UserError, near, one_line
+from toolformer.lm import model_files
+
+# Transformers would ask a service of the hub to convert a model's weights, and wait for it.
+os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
 
 EMBEDDED_MODELS = ("smollm2", "gemma3")
+NOTATION = linearise(ApiCall("Calculator", '1.5 * (2 - "3")', "0.5"))
+"""A call whose text has to survive a tokenizer."""
+
+
+class Location(NamedTuple):
+    """Where a model is: a folder, or its name on the hub and the revision there."""
+
+    path: str
+    revision: str = "main"
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder, if it is one."""
+        return Path(self.path) if Path(self.path).is_dir() else None
 
 
 def native_bfloat16(device: str | torch.device) -> bool:
@@ -53,27 +72,25 @@ def choose_dtype(dtype: str, device: str) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
 
 
-def number_format(dtype: str, device: str) -> str:
+def dtype_name(dtype: str, device: str) -> str:
     """The dtype's name on a device, as in the tags of runs: `bfloat16`."""
     return str(choose_dtype(dtype, choose_device(device))).removeprefix("torch.")
 
 
-def locate(name_or_path: str) -> str:
-    """The folder or hub name of a model; a bundled model is fetched on first use."""
+def locate(name_or_path: str) -> Location:
+    """The folder or hub name of a model; a bundled model is fetched on first use, NAME@REVISION is one of the hub's."""
     if name_or_path in EMBEDDED_MODELS:
-        return str(assets.ensure(name_or_path))
+        return Location(str(assets.ensure(name_or_path)))
     path = Path(name_or_path).expanduser()
-    if (path / "config.json").is_file():
-        return str(path)
     if path.exists():
-        raise UserError(
-            f"model: {name_or_path} is not a model folder (it has no config.json); name one that has, or a hub model"
-        )
-    if name_or_path.startswith((".", "/", "~")) or name_or_path.count("/") > 1:
+        model_files.check_kind(path, name_or_path)
+        return Location(str(path))
+    if name_or_path.startswith((".", "/", "~")) or name_or_path.partition("@")[0].count("/") > 1:
         raise UserError(
             f"model: there is no folder {name_or_path}; name a model folder, a hub model or one of {', '.join(EMBEDDED_MODELS)}"
         )
-    return name_or_path
+    name, _, revision = name_or_path.partition("@")
+    return Location(name, revision or "main")
 
 
 def release_memory() -> None:
@@ -89,12 +106,13 @@ def load_config(name_or_path: str) -> Any:
     """A model's configuration, without its weights. UserError if it is not a model, or cannot be reached."""
     location = locate(name_or_path)
     with _loading(f"{name_or_path} cannot be loaded", location):
-        return AutoConfig.from_pretrained(location, trust_remote_code=False)
+        return AutoConfig.from_pretrained(location.path, revision=location.revision, trust_remote_code=False)
 
 
 def context_length(config: Any) -> int | None:
     """Maximum number of tokens of a sequence, or None where the configuration does not say."""
-    sizes = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
+    text = config.get_text_config()
+    sizes = [getattr(text, name, None) for name in ("max_position_embeddings", "n_positions", "max_seq_len")]
     return min([size for size in sizes if isinstance(size, int) and size > 0], default=None)
 
 
@@ -119,9 +137,14 @@ def load_tokenizer(name_or_path: str) -> Any:
     The only place that loads one, and never with code from the folder. UserError if there is none, or it cannot be reached.
     """
     folder = Path(name_or_path).expanduser()
-    location = str(folder) if (folder / "tokenizer_config.json").is_file() else locate(name_or_path)
+    has_tokenizer = (folder / "tokenizer_config.json").is_file()
+    location = Location(str(folder)) if has_tokenizer else locate(name_or_path)
+    if location.folder:
+        model_files.check_tokenizer(location.folder, name_or_path)
     with _loading(f"the tokenizer of {name_or_path} cannot be loaded", location):
-        return AutoTokenizer.from_pretrained(location, use_fast=True, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(
+            location.path, revision=location.revision, use_fast=True, trust_remote_code=False
+        )
 
 
 def tokens_of(tokenizer: Any, texts: Any, offsets: bool = False) -> Any:
@@ -170,13 +193,34 @@ def bos_ids(tokenizer: Any) -> list[int]:
     return next((list(full[:n]) for n in starts if full[n : n + len(plain)] == plain), [])
 
 
-def single_token(tokenizer: Any, text: str, name: str) -> int:
-    """The one token that `text` is between other text, for the model `name`. UserError if it is not a single token."""
-    head, after, between = (encode(tokenizer, written) for written in ("a", f"a{text}", f"a{text}A"))
+def start_token(tokenizer: Any, vocabulary: int, name: str) -> int:
+    """The token that starts a call. UserError if the tokenizer has none, changes the text of calls, or is another model's.
+
+    Args:
+        vocabulary: number of tokens that the model knows.
+        name: of the model.
+    """
+    head, after, between = (encode(tokenizer, written) for written in ("a", f"a{START}", f"a{START}A"))
     if after[:-1] != head or between[: len(after)] != after:
         raise UserError(
-            f"model: the tokenizer of {name} has no single token for {text!r}, with which a call starts; name a model "
+            f"model: the tokenizer of {name} has no single token for {START!r}, with which a call starts; name a model "
             "whose tokenizer has one, such as smollm2, gemma3, gpt2 or EleutherAI/gpt-j-6b"
+        )
+    before, whole = (
+        tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        for ids in (head, encode(tokenizer, "a" + NOTATION))
+    )
+    if (written := whole[len(before) :]) != NOTATION:
+        raise UserError(
+            f"model: the tokenizer of {name} changes the text of a call ({NOTATION!r} becomes {written!r}); name a model "
+            "whose tokenizer keeps capitals, blanks and signs"
+        )
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    largest = max(number for number in tokenizer.get_vocab().values() if number not in special)
+    if largest >= vocabulary:
+        raise UserError(
+            f"model: the tokenizer of {name} has tokens up to number {largest}, and the model knows {vocabulary}; save "
+            "it with resize_token_embeddings, or with the tokenizer that it was trained with"
         )
     return after[-1]
 
@@ -188,39 +232,48 @@ def load_causal(name_or_path: str, dtype: torch.dtype, starts_calls: bool = True
     """
     config = load_config(name_or_path)
     if config.is_encoder_decoder or type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        kind = "an encoder-decoder model" if config.is_encoder_decoder else "no causal language model"
+        kind = "an encoder-decoder model" if config.is_encoder_decoder else "not a causal language model"
         raise UserError(
             f"model: {name_or_path} is {kind} ({config.model_type}); name a causal one, such as smollm2"
         )
     tokenizer = load_tokenizer(name_or_path)
     if starts_calls:  # before the weights, which take long to load
-        single_token(tokenizer, START, name_or_path)
+        start_token(tokenizer, config.get_text_config().vocab_size, name_or_path)
     return load_weights(AutoModelForCausalLM, "causal language", name_or_path, dtype), tokenizer
 
 
-def load_weights(
-    kind: Any, description: str, name_or_path: str, dtype: torch.dtype, pickled: bool = False
-) -> Any:
-    """A model in main memory, by one of Transformers' classes. UserError if it is of another kind, damaged or unreachable.
+def load_weights(kind: Any, description: str, name_or_path: str, dtype: torch.dtype) -> Any:
+    """A model in main memory, by one of Transformers' classes: from safetensors, else from PyTorch's own files.
 
-    With `pickled`, a pickle of weights is accepted where there are no safetensors; code in a pickle is never run.
+    No code in a file of weights is run. UserError if the model is of another kind, damaged, incomplete or unreachable.
     """
     location = locate(name_or_path)
+    if location.folder:
+        model_files.check_weights(location.folder, load_config(name_or_path), name_or_path)
     transformers_logging.disable_progress_bar()
     with _loading(f"{name_or_path} cannot be loaded as a {description} model", location):
-        return kind.from_pretrained(
-            location,
+        model, info = kind.from_pretrained(
+            location.path,
+            revision=location.revision,
             dtype=dtype,
             trust_remote_code=False,
-            use_safetensors=None if pickled else True,
             weights_only=True,
+            output_loading_info=True,
         )
+    if missing := sorted(info["missing_keys"]):  # Transformers fills them with random numbers
+        several = f" and {len(missing) - 2} more" if len(missing) > 2 else ""
+        raise UserError(
+            f"model: {name_or_path} lacks weights that its config.json names: {', '.join(missing[:2])}{several}; get its "
+            "missing files, or the config.json that belongs to them"
+        )
+    return model
 
 
-def _reach_hub(location: str) -> None:
+def _reach_hub(location: Location) -> None:
     """OSError for a model that is not on this machine while the hub is unreachable: its client would retry for half a minute."""
     files = ("config.json", "tokenizer_config.json")
-    if Path(location).is_dir() or any(try_to_load_from_cache(location, file) for file in files):
+    name, revision = location
+    if location.folder or any(try_to_load_from_cache(name, file, revision=revision) for file in files):
         return
     if not is_offline_mode():
         try:
@@ -232,13 +285,14 @@ def _reach_hub(location: str) -> None:
 
 
 @contextmanager
-def _loading(problem: str, location: str) -> Iterator[None]:
+def _loading(problem: str, location: Location) -> Iterator[None]:
     """Turns all errors of Transformers, safetensors and tokenizers for damaged or missing files into one line."""
     try:
         _reach_hub(location)
         yield
     except Exception as error:
-        advice = "if a run has written it, delete its folder and give the run's command again"
-        if not Path(location).is_dir():
-            advice = f"name a folder, a hub model or one of {', '.join(EMBEDDED_MODELS)}{near(location, EMBEDDED_MODELS)}"
+        hint = near(location.path, EMBEDDED_MODELS)
+        advice = f"name a folder, a hub model or one of {', '.join(EMBEDDED_MODELS)}{hint}"
+        if location.folder:
+            advice = model_files.advice(location.folder)
         raise UserError(f"model: {problem}: {one_line(error)}; {advice}") from error

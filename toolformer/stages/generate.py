@@ -164,7 +164,7 @@ class _Work:
 
 def _merge(work: _Work, run: Folder, done: engine.Work) -> None:
     """Applies the thresholds to the finished shards, and logs what they come to."""
-    from toolformer.lm.loading import number_format  # PyTorch, which is slow to import
+    from toolformer.lm.loading import dtype_name  # PyTorch, which is slow to import
 
     config, plan = work.config, work.plan
     run.datasets(instantiate.dataset(config.corpus, work.step.inputs["shards"], "annotation", plan.total))
@@ -183,7 +183,7 @@ def _merge(work: _Work, run: Folder, done: engine.Work) -> None:
     for tool, counts in funnel.items():
         metrics |= {f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)}
     run.metrics(metrics)
-    run.note(dtype=number_format(config.lm.dtype, config.lm.device))
+    run.note(dtype=dtype_name(config.lm.dtype, config.lm.device))
     log_faults(done.tools)
     for file in RESULTS:
         run.artifact(run.path / file)

@@ -137,10 +137,10 @@ def train(config: Config, invocation: Invocation = DIRECT) -> Run | None:
 
 def _train(job: _Job, results: Results, run: Folder) -> None:
     """Finetunes, and logs what it comes to."""
-    from toolformer.lm.loading import number_format
+    from toolformer.lm.loading import dtype_name
 
     config = job.config
-    run.note(dtype=number_format(config.lm.dtype, config.lm.device))
+    run.note(dtype=dtype_name(config.lm.dtype, config.lm.device))
     kind = "C*" if config.data == "augmented" else "C"
     run.datasets(
         *(_dataset(kind, each, f"dataset_{config.data}.parquet", results) for each in job.datasets),

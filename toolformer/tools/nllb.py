@@ -126,10 +126,7 @@ def load(model: str, dtype: str, device: str) -> tuple[Any, Any]:
         reason = f"the tokenizer of {model} has no language codes such as {ENGLISH}"
         raise UserError(f"translation: {reason}; put the model's tokenizer.json next to it")
     where = choose_device(device)
-    # The published models are pickled.
-    loaded = load_weights(
-        AutoModelForSeq2SeqLM, "translation", model, choose_dtype(dtype, where), pickled=True
-    )
+    loaded = load_weights(AutoModelForSeq2SeqLM, "translation", model, choose_dtype(dtype, where))
     # The model's settings (a length, beams, a sampling temperature) must not override ours.
     loaded.generation_config = GenerationConfig(
         eos_token_id=tokenizer.eos_token_id,

@@ -73,7 +73,7 @@ def train(
     if rank() == 0:
         written = [text if isinstance(text, str) else text.written for text in texts]
         digest = hashlib.sha256(json.dumps([written, list(heldout)]).encode()).hexdigest()
-        dtype = loading.number_format(settings.dtype, settings.device)
+        dtype = loading.dtype_name(settings.dtype, settings.device)
         checkpoints.check_owner(folder, {"texts": digest[:16], "processes": processes(), "dtype": dtype})
         resume = checkpoints.latest_intact(folder)
     resume = broadcast_object_list([resume])[0]

@@ -1,0 +1,338 @@
+"""Loading a model: what is refused in one line, what is read, and that no code of a folder runs."""
+
+import contextlib
+import json
+import shutil
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub import constants
+from safetensors.torch import load, load_file, save, save_file
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, MptConfig, PreTrainedTokenizerFast
+from transformers import Gemma3Config as MultimodalGemma3
+
+from tests.conftest import Patch, tiny_model, tiny_tokenizer
+from tests.t5 import t5_tokenizer, tiny_t5
+from toolformer.errors import UserError
+from toolformer.lm import loading
+from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.seq2seq import Seq2SeqModel
+
+
+def saved(folder: Path, model: Any, tokenizer: Any = None) -> Path:
+    """A model's folder."""
+    model.save_pretrained(folder)
+    (tokenizer or tiny_tokenizer()).save_pretrained(folder)
+    return folder
+
+
+def without(folder: Path, *parts: str) -> None:
+    """Removes the weights whose names contain one of these parts."""
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: weight for name, weight in weights.items() if not any(part in name for part in parts)}
+    assert len(kept) < len(weights)
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+
+
+def set_config(folder: Path, **values: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | values))
+
+
+def change_a_shape(data: bytes) -> bytes:
+    weights = load(data)
+    name = next(name for name in weights if name.endswith("wte.weight"))
+    return save(weights | {name: weights[name][:, :-1].contiguous()}, {"format": "pt"})
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> Path:
+    """A tiny Llama without tied weights."""
+    return saved(tmp_path / "llama", tiny_model("llama", len(tiny_tokenizer())))
+
+
+@pytest.fixture
+def copied(tiny_folder: Path, tmp_path: Path) -> Path:
+    """A copy of a tiny GPT-2, whose output weights are tied."""
+    return Path(shutil.copytree(tiny_folder, tmp_path / "copied"))
+
+
+@pytest.mark.parametrize("part", ["lm_head.weight", "layers.1.mlp.up_proj.weight"])
+def test_a_model_without_one_of_its_weights_is_refused(part: str, llama: Path) -> None:
+    without(llama, part)
+    with pytest.raises(
+        UserError, match=rf"lacks weights that its config.json names: \S*{part}; get its missing"
+    ):
+        LanguageModel.from_pretrained(llama)
+
+
+def test_a_model_with_more_layers_than_weights_is_refused(llama: Path) -> None:
+    set_config(llama, num_hidden_layers=4)
+    with pytest.raises(
+        UserError, match=r"lacks weights .*model.layers.2.input_layernorm.weight.* and 16 more"
+    ):
+        LanguageModel.from_pretrained(llama)
+
+
+def test_an_encoder_decoder_without_one_of_its_weights_is_refused(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "t5", tiny_t5(len(t5_tokenizer())), t5_tokenizer())
+    Seq2SeqModel(str(folder), "float32", "cpu")
+    without(folder, "decoder.block.0.layer.2.DenseReluDense.wo.weight")
+    with pytest.raises(UserError, match="lacks weights that its config.json names: decoder.block.0.layer.2"):
+        Seq2SeqModel(str(folder), "float32", "cpu")
+
+
+def test_tied_weights_are_not_missing(copied: Path) -> None:
+    assert "lm_head.weight" not in load_file(copied / "model.safetensors")
+    LanguageModel.from_pretrained(copied)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"num_hidden_layers": 10_000_000},
+        {"hidden_size": 10_000_000},
+        {"vocab_size": 10_000_000},
+        {"intermediate_size": 10_000_000},
+    ],
+)
+def test_sizes_beyond_the_weights_are_refused_before_the_model_is_built(
+    sizes: dict[str, int], llama: Path, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", None)
+    set_config(llama, **sizes)
+    ((key, value),) = sizes.items()
+    with pytest.raises(
+        UserError, match=rf"llama has {key}={value} in its config.json, and only [\d,]+ bytes"
+    ):
+        LanguageModel.from_pretrained(llama)
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("model.safetensors", lambda data: data[:-1]),
+        ("model.safetensors", change_a_shape),
+        ("tokenizer.json", lambda data: data[:-1]),
+        ("config.json", lambda data: b"{}"),
+    ],
+)
+def test_damaged_files_are_one_line(file: str, damage: Callable[[bytes], bytes], copied: Path) -> None:
+    (copied / file).write_bytes(damage((copied / file).read_bytes()))
+    with pytest.raises(
+        UserError, match=rf"^model: .*{copied} cannot be loaded.*; its files are damaged"
+    ) as caught:
+        LanguageModel.from_pretrained(copied)
+    assert "\n" not in str(caught.value)
+
+
+def test_quantised_weights_that_cannot_be_read_are_named(copied: Path) -> None:
+    set_config(copied, quantization_config={"quant_method": "awq", "bits": 4})
+    with pytest.raises(UserError, match=r"its weights are quantised \(awq\): install what reads them"):
+        LanguageModel.from_pretrained(copied)
+
+
+def test_weights_of_other_formats_are_to_be_converted(copied: Path) -> None:
+    (copied / "model.safetensors").rename(copied / "consolidated.pth")
+    with pytest.raises(UserError, match="no weights that can be read safely; convert what it has"):
+        LanguageModel.from_pretrained(copied)
+    (copied / "consolidated.pth").unlink()
+    with pytest.raises(UserError, match="no weights that can be read safely; copy or download"):
+        LanguageModel.from_pretrained(copied)
+
+
+def test_gguf_is_to_be_converted(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").touch()
+    for path in (tmp_path, tmp_path / "model.gguf"):
+        with pytest.raises(UserError, match="is a GGUF file; convert it"):
+            LanguageModel.from_pretrained(path)
+
+
+def test_an_adapter_is_to_be_merged(copied: Path) -> None:
+    (copied / "adapter_config.json").write_text("{}")
+    with pytest.raises(UserError, match="is an adapter, not a whole model; merge it"):
+        LanguageModel.from_pretrained(copied)
+
+
+def test_a_model_without_a_tokenizer_needs_one(copied: Path) -> None:
+    for file in copied.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(UserError, match="has no tokenizer; copy tokenizer.json"):
+        LanguageModel.from_pretrained(copied)
+
+
+def test_a_path_that_is_not_a_model_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a model folder"):
+        LanguageModel.from_pretrained(tmp_path)
+    with pytest.raises(UserError, match="there is no folder"):
+        LanguageModel.from_pretrained(tmp_path / "absent")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_device_that_is_not_there_is_one_line(tiny_folder: Path) -> None:
+    with pytest.raises(UserError, match="^lm.device is cuda:1, and PyTorch finds no CUDA device here"):
+        LanguageModel.from_pretrained(tiny_folder, device="cuda:1")
+
+
+def test_bfloat16_is_chosen_where_it_is_native() -> None:
+    native = loading.native_bfloat16("cpu")
+    assert loading.choose_dtype("auto", "cpu") == (torch.bfloat16 if native else torch.float32)
+    assert loading.choose_dtype("bfloat16", "cpu") == torch.bfloat16
+
+
+class Hostile:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return open, (str(self.path), "w")
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_weights_of_pytorch_are_read(shards: int, copied: Path) -> None:
+    """As EleutherAI/gpt-j-6b has them."""
+    expected = LanguageModel.from_pretrained(copied, "float32", "cpu").log_likelihoods([("red", " is for")])
+    weights = load_file(copied / "model.safetensors")
+    (copied / "model.safetensors").unlink()
+    parts = [dict(list(weights.items())[n::shards]) for n in range(shards)]
+    files = [
+        f"pytorch_model-{n}-of-{shards}.bin" if shards > 1 else "pytorch_model.bin" for n in range(shards)
+    ]
+    for file, part in zip(files, parts, strict=True):
+        torch.save(part, copied / file)
+    if shards > 1:
+        places = {name: file for file, part in zip(files, parts, strict=True) for name in part}
+        index = {"metadata": {}, "weight_map": places}
+        (copied / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    model = LanguageModel.from_pretrained(copied, "float32", "cpu")
+    assert model.log_likelihoods([("red", " is for")]) == expected
+
+
+def test_no_code_of_pickled_weights_is_run(copied: Path, tmp_path: Path) -> None:
+    weights = load_file(copied / "model.safetensors")
+    (copied / "model.safetensors").unlink()
+    torch.save({**weights, "ran": Hostile(tmp_path / "ran")}, copied / "pytorch_model.bin")
+    with pytest.raises(UserError, match="cannot be loaded"):
+        LanguageModel.from_pretrained(copied)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_no_code_of_a_tokenizer_is_run(copied: Path, tmp_path: Path) -> None:
+    config = json.loads((copied / "tokenizer_config.json").read_text())
+    config |= {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": [None, "own.Own"]}}
+    (copied / "tokenizer_config.json").write_text(json.dumps(config))
+    (copied / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    with contextlib.suppress(UserError):
+        loading.load_tokenizer(str(copied))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_encoder_decoder_is_refused_before_its_weights_load(tmp_path: Path) -> None:
+    tiny_t5(100).config.save_pretrained(tmp_path)
+    t5_tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"is an encoder-decoder model \(t5\); name a causal one"):
+        LanguageModel.from_pretrained(tmp_path)
+
+
+def test_a_tokenizer_without_a_start_token_is_refused_before_weights_load(copied: Path) -> None:
+    (copied / "model.safetensors").unlink()
+    tokenizer = json.loads((copied / "tokenizer.json").read_text())
+    tokenizer["model"]["merges"] = [pair for pair in tokenizer["model"]["merges"] if pair[-1] != "["]
+    (copied / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(UserError, match=r"no single token for ' \[', .*name a model whose tokenizer has one"):
+        LanguageModel.from_pretrained(copied)
+
+
+def changed(**parts: Any) -> PreTrainedTokenizerFast:
+    """The tiny tokenizer with other components."""
+    tokenizer: Tokenizer = tiny_tokenizer().backend_tokenizer
+    for name, part in parts.items():
+        setattr(tokenizer, name, part)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>")
+
+
+def test_a_tokenizer_that_changes_calls_is_refused() -> None:
+    for change in (
+        {"normalizer": normalizers.Lowercase()},
+        {"normalizer": normalizers.Replace('"', "'")},
+        {"decoder": decoders.WordPiece()},
+    ):
+        tokenizer = changed(**change)
+        with pytest.raises(UserError, match=r"tokenizer of x changes the text of a call \(.* becomes "):
+            LanguageModel(tiny_model("gpt2", len(tokenizer)), tokenizer, "x")
+
+
+def test_a_tokenizer_that_adds_a_blank_decodes_what_it_encodes() -> None:
+    """`ByteLevel` does by default."""
+    tokenizer = changed(pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=True))
+    model = LanguageModel(tiny_model("gpt2", len(tokenizer)), tokenizer)
+    for text in (" [Calculator(18 + 12 * 3) -> 54]", "Scranton", "54]", " 12."):
+        assert model.decode(model.encode_continuation(text)) == text
+    assert model.decode(model.encode_after_start("QA(")) == "QA("
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused() -> None:
+    tokenizer = tiny_tokenizer()
+    model = tiny_model("gpt2", len(tokenizer))
+    LanguageModel(model, tokenizer)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})  # no text has it
+    LanguageModel(model, tokenizer)
+    tokenizer.add_tokens(["Scranton"])
+    with pytest.raises(UserError, match="has tokens up to number 421, and the model knows 420"):
+        LanguageModel(model, tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("config", "length"),
+    [
+        (AutoConfig.for_model("llama", max_position_embeddings=128), 128),
+        (AutoConfig.for_model("gpt2", n_positions=64), 64),
+        (MptConfig(max_seq_len=96), 96),
+        (MultimodalGemma3(text_config={"max_position_embeddings": 32}), 32),
+        (AutoConfig.for_model("mamba"), None),
+    ],
+)
+def test_the_context_is_read_from_the_configuration(config: Any, length: int | None) -> None:
+    assert loading.context_length(config) == length
+
+
+def test_a_revision_is_part_of_a_hub_name(tmp_path: Path, monkeypatch: Patch) -> None:
+    assert loading.locate("EleutherAI/gpt-j-6b@float16") == ("EleutherAI/gpt-j-6b", "float16")
+    assert loading.locate("gpt2") == ("gpt2", "main")
+    (tmp_path / "own@home").mkdir()
+    (tmp_path / "own@home" / "config.json").touch()
+    monkeypatch.chdir(tmp_path)
+    assert loading.locate("own@home") == ("own@home", "main"), "a folder"
+
+
+def test_a_hub_out_of_reach_is_asked_once(monkeypatch: Patch) -> None:
+    """Its own client asks six times, in half a minute."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        asked = []
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):  # the socket is closed at the end
+                while True:
+                    connection, _ = server.accept()
+                    asked.append(connection.recv(100))
+                    connection.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        place = f"http://127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", place)
+        template = place + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        with pytest.raises(
+            UserError, match=f"smolm2 cannot be .*{place} is out of reach.*did you mean smollm2"
+        ):
+            loading.load_config("smolm2")
+        assert len(asked) == 1

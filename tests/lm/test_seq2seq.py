@@ -1,0 +1,56 @@
+"""Encoder-decoder models give what plain calls of Transformers give, and a tool's model is loaded by its kind."""
+
+from pathlib import Path
+
+import pytest
+from transformers import T5ForConditionalGeneration
+
+from tests.t5 import t5_tokenizer, textbook, tiny_t5
+from toolformer.errors import UserError
+from toolformer.lm import text_generator
+from toolformer.lm.seq2seq import Seq2SeqModel, is_encoder_decoder
+from toolformer.lm.text_generator import ModelGenerator
+from toolformer.tools.base import TextGenerator
+
+PROMPTS = ["Who discovered radium?", "a", "The population is 658,893 people. " * 6, "the compass shows north"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny T5 saved as a model folder."""
+    path, tokenizer = tmp_path_factory.mktemp("models") / "tiny-t5", t5_tokenizer()
+    tiny_t5(len(tokenizer)).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def test_a_sequence_to_sequence_model_is_the_reference_in_any_batch(folder: Path) -> None:
+    generate = ModelGenerator(str(folder), "float32", "cpu")
+    assert isinstance(generate, TextGenerator)
+    model = T5ForConditionalGeneration.from_pretrained(folder).eval()
+    expected = [textbook(model, t5_tokenizer(), [prompt], 8) for prompt in PROMPTS]
+    assert generate(PROMPTS, 8) == expected
+    assert [generate([prompt], 8)[0] for prompt in PROMPTS] == expected
+    assert len(set(expected)) == len(PROMPTS), "a model that heeds its prompt"
+    assert generate([], 8) == []
+    stop = expected[0][2:4]
+    assert generate(PROMPTS[:1], 8, ("never", stop)) == [expected[0][: expected[0].find(stop)]]
+
+    model = Seq2SeqModel(str(folder), "float32", "cpu")  # a long prompt loses its beginning
+    tail = "x" + " north" * 600
+    kept = model.tokenizer(tail, truncation=True, max_length=model.longest).input_ids
+    assert len(kept) == model.longest == 512
+    assert kept[-1] == 1 and kept[0] != model.tokenizer("x").input_ids[0]
+    assert model.generate(["y" + tail[1:]], 4) == model.generate([tail], 4)
+
+
+def test_the_kind_of_a_model_is_read_from_its_configuration(
+    folder: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    assert is_encoder_decoder(str(folder))
+    assert not is_encoder_decoder(str(tiny_folder)) and not is_encoder_decoder("smollm2")
+    text_generator.load.cache_clear()
+    assert len(ModelGenerator(str(tiny_folder), "float32", "cpu")(["a", "b"], 3)) == 2
+    assert text_generator.load.cache_info().currsize == 1
+    with pytest.raises(UserError, match="no config.json"):
+        is_encoder_decoder(str(tmp_path))

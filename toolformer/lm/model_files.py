@@ -1,0 +1,106 @@
+"""What a model's folder holds, looked at before anything is built: whether its weights and tokenizer can be loaded, what to
+do with those that cannot, and whether the weights are large enough for the sizes that its configuration names.
+"""
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from toolformer.errors import UserError
+
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+"""Weights that are loaded: safetensors, and PyTorch's own files as data (`weights_only`)."""
+OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack", "*.onnx", "*.pkl")
+TOKENIZERS = ("tokenizer*", "vocab.*", "*.model", "*.tiktoken")
+LAYERS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers")
+WIDTHS = (
+    "vocab_size",
+    "intermediate_size",
+    "ffn_dim",
+    "n_inner",
+    "d_ff",
+    "encoder_ffn_dim",
+    "decoder_ffn_dim",
+)
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+
+
+def check_kind(path: Path, name: str) -> None:
+    """UserError for a file or folder that is not a whole model of Transformers; says how to make one of it."""
+    if path.suffix == ".gguf" or (not (path / "config.json").is_file() and _has(path, ["*.gguf"])):
+        raise UserError(
+            f"model: {name} is a GGUF file; convert it: AutoModelForCausalLM.from_pretrained(FOLDER, gguf_file=FILE)"
+            ".save_pretrained(NEW), the same with AutoTokenizer, and name NEW"
+        )
+    if (path / "adapter_config.json").is_file():
+        raise UserError(
+            f"model: {name} is an adapter, not a whole model; merge it into its base model with peft (merge_and_unload, "
+            "then save_pretrained), and name the merged folder"
+        )
+    if not (path / "config.json").is_file():
+        raise UserError(
+            f"model: {name} is not a model folder (it has no config.json); name one that has, or a hub model"
+        )
+
+
+def check_weights(folder: Path, config: Any, name: str) -> None:
+    """UserError for a folder without weights that can be loaded, or with too few for its configuration."""
+    size = sum(path.stat().st_size for pattern in WEIGHTS for path in folder.glob(pattern))
+    if not size:
+        advice = "copy or download its *.safetensors or pytorch_model.bin into it"
+        if _has(folder, OTHER_WEIGHTS):
+            advice = "convert what it has: load it where it was made, and save it with save_pretrained"
+        raise UserError(f"model: {name} has no weights that can be read safely; {advice}")
+    for part in (config, *(getattr(config, key, None) for key in getattr(config, "sub_configs", ()))):
+        _check_sizes(part, size, name)
+
+
+def check_tokenizer(folder: Path, name: str) -> None:
+    """UserError for a folder without any file of a tokenizer."""
+    if not _has(folder, TOKENIZERS):
+        raise UserError(
+            f"model: {name} has no tokenizer; copy tokenizer.json and tokenizer_config.json of the model that it was "
+            "made from into it"
+        )
+
+
+def advice(folder: Path) -> str:
+    """What to do with a model whose files cannot be loaded."""
+    if kind := _quantisation(folder):
+        return f"its weights are quantised ({kind}): install what reads them, or name the model that is not quantised"
+    return "its files are damaged or do not belong together: copy or download them again, or train it again"
+
+
+def _check_sizes(config: Any, size: int, name: str) -> None:
+    """UserError if a weight matrix of a configuration has more numbers than the weights have bytes.
+
+    A layer holds at least the square of the hidden size: a hundredth of what real ones hold, and enough to refuse a
+    number of layers that would take hours to build.
+    """
+    hidden = _number(config, "hidden_size")
+    needed = {key: _number(config, key) * max(hidden, 1) for key in (*WIDTHS, *EXPERTS)}
+    needed |= {key: _number(config, key) * max(hidden, 1) ** 2 for key in LAYERS}
+    for key, count in {"hidden_size": hidden**2, **needed}.items():
+        if count > size:
+            raise UserError(
+                f"model: {name} has {key}={_number(config, key)} in its config.json, and only {size:,} bytes of weights; "
+                "its files do not belong together"
+            )
+
+
+def _number(config: Any, key: str) -> int:
+    value = getattr(config, key, None)
+    return value if isinstance(value, int) else 0
+
+
+def _quantisation(folder: Path) -> str | None:
+    with suppress(OSError, ValueError, AttributeError, RecursionError):
+        settings = json.loads((folder / "config.json").read_bytes()).get("quantization_config")
+        return str(settings.get("quant_method", "unknown"))[:40] if settings else None
+    return None
+
+
+def _has(folder: Path, patterns: Iterable[str]) -> bool:
+    return any(True for pattern in patterns for _ in folder.glob(pattern))
