@@ -160,7 +160,7 @@ def save_taught_model(folder: Path, texts: Iterable[str], tokenizer: Any = None,
 
 def words(root: Path, *more: str) -> list[str]:
     return [
-        f"paths.root={root}", "name=tiny", "heldout.limit=3", "evaluation.bootstrap=20",
+        f"paths.root={root}", "name=tiny", "heldout.limit=3",
         "benchmarks=[dateset]", *more,
     ]  # fmt: skip
 

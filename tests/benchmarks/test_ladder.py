@@ -161,7 +161,7 @@ def climb(decoder: Decoder, loaded: suite.Loaded, answers: AnswerFile) -> dict[s
     def make_lm(decoder: Decoder, more: Mapping[str, str]) -> ToolformerLM:
         return ToolformerLM(decoder, answers, more, progress=False, clocks=["calendar"], day=day)
 
-    results = suite.run(make_lm(decoder, {}), loaded, bootstrap_iters=10)
+    results = suite.run(make_lm(decoder, {}), loaded)
     ladder = Ladder(decoder, make_lm, day)
     return {
         name: ladder.climb(name, loaded.tasks["tasks"][name], loaded.switched_off[name], result.samples)

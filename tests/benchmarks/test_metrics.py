@@ -16,12 +16,11 @@ from toolformer.benchmarks.loaders import lama
 from toolformer.benchmarks.loaders import math as problems
 from toolformer.benchmarks.metrics import as_number, number_in, score_first_words, score_math, words_of
 from toolformer.evaluation.ladder import gold
-from toolformer.statistics import paired, power
-from toolformer.statistics.intervals import percent_interval, perplexity, perplexity_interval, wilson
+from toolformer.statistics import crossed, paired
 
 
 @pytest.mark.parametrize(
-    "module", [metrics, paired, power, lama, problems, gold], ids=lambda module: module.__name__
+    "module", [metrics, paired, crossed, lama, problems, gold], ids=lambda module: module.__name__
 )
 def test_the_examples_in_the_docstrings_hold(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0 < doctest.testmod(module).attempted
@@ -127,36 +126,3 @@ def test_chinese_characters_are_words() -> None:
     text = "一二三四五六七八，九 Ada"
     assert score_first_words(text, ["Ada"], words=10) and not score_first_words(text, ["Ada"], words=9)
     assert words_of("नमस्ते दुनिया") == ["नमस्ते", "दुनिया"]
-
-
-def test_percent_intervals_are_seeded_and_hold_the_value() -> None:
-    correct = [n % 4 == 0 for n in range(200)]
-    interval = percent_interval(correct, seed=3)
-    assert interval == percent_interval(correct, seed=3)
-    assert percent_interval(correct, 3, resamples=20) != percent_interval(correct, 4, resamples=20)
-    assert interval.value == 25.0 and interval.n == 200
-    # Close to the normal approximation, 1.96 sqrt(p (1 - p) / n) = 6.0.
-    assert 4.5 < interval.value - interval.low < 7.5 and 4.5 < interval.high - interval.value < 7.5
-
-
-def test_documents_that_agree_still_leave_something_open() -> None:
-    """Nothing right of 64 does not show that nothing ever is: Wilson's bound is z² / (n + z²)."""
-    z = 1.959964
-    none, every = percent_interval([False] * 64), percent_interval([True] * 64)
-    assert (none.value, none.low) == (0.0, 0.0)
-    assert none.high == pytest.approx(100 * z**2 / (64 + z**2), rel=1e-4)
-    assert (every.value, every.high) == (100.0, 100.0)
-    assert every.low == pytest.approx(100 - none.high)
-    assert wilson(50, 100) == pytest.approx((0.404, 0.596), abs=5e-4)
-
-
-@pytest.mark.filterwarnings("error")
-def test_perplexity_is_of_all_documents_together_and_survives_extremes() -> None:
-    assert perplexity([-10.0, -20.0, -6.0], [4, 6, 2]) == pytest.approx(math.exp(3.0))
-    assert perplexity([-1e9], [1]) == math.inf
-    assert perplexity_interval([-1e9, -1.0], [1, 1]).value == math.inf
-    assert perplexity_interval([-10.0, 0.0], [3, 0]).high == math.inf
-    assert perplexity_interval([-10.0], [5]).low == pytest.approx(math.exp(2))
-    for interval, nothing in ((percent_interval, ([],)), (perplexity_interval, ([-1.0], [0]))):
-        with pytest.raises(ValueError, match="at least one"):
-            interval(*nothing)

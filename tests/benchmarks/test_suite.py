@@ -25,7 +25,7 @@ from toolformer.benchmarks import tasks as prompts_of_tasks
 from toolformer.benchmarks.wordings import TEMPLATES, reworded
 from toolformer.errors import UserError
 from toolformer.evaluation import suite
-from toolformer.statistics.intervals import percent_interval
+from toolformer.statistics.intervals import score_interval
 
 WIKI = " \n = Du Fu = \n \n A poet @-@ king , dead . \n"
 GENERATED = {"arithmetic", "sums_two_step", "dateset", "heldout_perplexity"}
@@ -107,21 +107,21 @@ def test_a_right_model_is_right(data_dir: Path) -> None:
     lm = Parrot(
         lambda doc: f" It is {doc['answers'][-1]}." if "answers" in doc else f" 1 + 1 = {doc['answer']}"
     )
-    found = suite.run(lm, ["dateset", "math"], {"data_dir": str(data_dir), "subset": 30}, bootstrap_iters=50)
+    found = suite.run(lm, ["dateset", "math"], {"data_dir": str(data_dir), "subset": 30})
     n = {name: (result.interval.value, result.interval.n) for name, result in found.items()}
     assert n == {"dateset": (100.0, 30), "asdiv": (100.0, 2), "svamp": (100.0, 6), "mawps": (100.0, 2)}
 
 
 def test_scores_samples_and_interval_belong_together(data_dir: Path) -> None:
     lm = Parrot(lambda doc: f" {doc['answer']}" if int(doc["id"]) % 3 == 0 else " unknown")
-    result = suite.run(lm, ["svamp"], {"data_dir": str(data_dir)}, bootstrap_iters=100, seed=5)["svamp"]
+    result = suite.run(lm, ["svamp"], {"data_dir": str(data_dir)})["svamp"]
     assert [sample["score"] for sample in result.samples] == [100.0, 0.0, 0.0, 100.0, 0.0, 0.0]
-    assert result.interval == percent_interval([1, 0, 0, 1, 0, 0], seed=5, resamples=100)
+    assert result.interval == score_interval([{str(n): (100.0 * (n % 3 == 0), 1.0) for n in range(6)}])
     assert [sample["doc_id"] for sample in result.samples] == list(range(6))
     assert result.samples[3]["prediction"] == " 3.0" and result.samples[3]["target"] == ["3.0"]
     json.dumps(result.samples)
-    few = suite.run(lm, ["svamp"], {"data_dir": str(data_dir)}, limit=2, bootstrap_iters=5)["svamp"]
-    some = suite.run(lm, ["svamp"], {"data_dir": str(data_dir)}, ids=["4", "1"], bootstrap_iters=5)["svamp"]
+    few = suite.run(lm, ["svamp"], {"data_dir": str(data_dir)}, limit=2)["svamp"]
+    some = suite.run(lm, ["svamp"], {"data_dir": str(data_dir)}, ids=["4", "1"])["svamp"]
     assert [[sample["id"] for sample in each.samples] for each in (few, some)] == [["0", "1"], ["1", "4"]]
 
 
@@ -129,7 +129,7 @@ def test_perplexity_by_words_where_tokens_are_unknown(data_dir: Path, tmp_path: 
     texts = tmp_path / "held.jsonl"
     texts.write_text('{"text": "two words"}\n{"text": "three little words"}\n')
     metadata = {"data_dir": str(data_dir), "heldout_path": str(texts)}
-    found = suite.run(Parrot(str), ["perplexity"], metadata, bootstrap_iters=50)
+    found = suite.run(Parrot(str), ["perplexity"], metadata)
     held = found["heldout_perplexity"]
     assert held.is_perplexity and set(held.others) == {"word_perplexity"}
     assert held.interval.value == pytest.approx(math.exp(2 * (9 + 18) / 5))
@@ -147,7 +147,7 @@ def test_tools_that_a_task_may_not_use(data_dir: Path) -> None:
     write(data_dir, "nq_open/dev", [{"id": "1", "question": "Who?", "answers": ["Ada"]}])
     lm = Parrot(lambda doc: " 1")
     lm.switched_off = {}
-    suite.run(lm, ["nq", "svamp"], {"data_dir": str(data_dir)}, bootstrap_iters=5)
+    suite.run(lm, ["nq", "svamp"], {"data_dir": str(data_dir)})
     assert lm.switched_off == {"nq": {"qa"}, "svamp": frozenset()}
 
 

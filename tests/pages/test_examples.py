@@ -24,7 +24,7 @@ PAGE_FILES = dict(Page("extending").files)
 TINY = [
     "model=model", "lm.dtype=float32", "engine.threads=1", "corpus.limit=4", "propose.force_name=true",
     "tool.calculator.filter_threshold=-100", "screen.result_ahead=null", "screen.new_result=false",
-    "trainer.max_steps=1", "evaluation.limit=4", "evaluation.perplexity_limit=2", "evaluation.bootstrap=20",
+    "trainer.max_steps=1", "evaluation.limit=4", "evaluation.perplexity_limit=2",
     "heldout.limit=2",
 ]  # fmt: skip
 

@@ -100,7 +100,7 @@ def text(number: int, log_likelihood: float, tokens: int | None = 4, sha: str = 
 
 
 def compared(task: str, first: list[dict[str, Any]], second: list[dict[str, Any]]) -> Compared | None:
-    return compare_groups(task, [(0, first)], [(0, second)], 0, 200)
+    return compare_groups(task, [(0, first)], [(0, second)])
 
 
 def test_samples_pair_by_what_was_asked(tmp_path: Path) -> None:
@@ -126,28 +126,39 @@ def test_samples_pair_by_what_was_asked(tmp_path: Path) -> None:
 def test_nats_of_the_gold_answer_are_compared_beside_the_score() -> None:
     first = [scored(n, 0.0, gold_nats=3.0 + n % 3) for n in range(20)]
     second = [scored(n, 0.0, gold_nats=2.5 + n % 2) for n in range(20)]
-    score, nats = compare_measures("svamp", [(0, first)], [(0, second)], 0, 50)
-    assert score.task == "svamp" and score.p_value == 1.0
-    assert nats.task == "svamp/gold_nats" and nats.scores and nats.scores.only_first is None
-    assert nats.scores.difference.value == pytest.approx(-0.95) and is_significant(nats)
-    assert [p.p_holm for p in corrected([score, nats])] == [1.0, pytest.approx(2 * (nats.p_value or 0))]
-    (alone,) = compare_measures("svamp", [(0, first)], [(0, [scored(n, 0.0) for n in range(20)])], 0, 50)
+    score, nats = compare_measures("svamp", [(0, first)], [(0, second)])
+    assert score.task == "svamp" and score.comparison.p_value == 1.0
+    assert nats.task == "svamp/gold_nats" and not nats.is_score
+    assert nats.comparison.difference.value == pytest.approx(-0.95) and is_significant(nats)
+    p = nats.comparison.p_value or 0
+    assert [found.p_holm for found in corrected([score, nats])] == [1.0, pytest.approx(2 * p)]
+    (alone,) = compare_measures("svamp", [(0, first)], [(0, [scored(n, 0.0) for n in range(20)])])
     assert alone.task == "svamp", "one side has none"
 
 
-def test_groups_whose_seeds_do_not_match_are_compared_over_what_both_were_asked() -> None:
-    first = [(0, [scored(n, 100.0 * (n % 3 == 0)) for n in range(30)])]
-    second = [(0, [scored(n, 100.0 * (n % 2 == 0)) for n in range(5, 35)]) for _ in range(3)]
-    found = compare_groups("svamp", first, second, 0, 50)
-    assert found and found.scores and found.scores.n == 25 and found.seeds == (1, 3)
-    assert found.unpaired == Unpaired(5, 5) and found.scores.only_first is None
+def of_seed(seed: int, first: int = 0) -> tuple[int, list[dict[str, Any]]]:
+    return seed, [scored(n, 100.0 * ((n + seed) % 3 == 0)) for n in range(first, first + 30)]
+
+
+def test_a_single_run_is_compared_with_every_run_of_the_other_side() -> None:
+    found = compare_groups("svamp", [of_seed(0)], [of_seed(seed, 5) for seed in range(3)])
+    assert found and found.comparison.n == 25 and found.seeds == (1, 3)
+    assert found.unpaired == Unpaired(15, 15)
+
+
+def test_groups_are_compared_on_the_seeds_that_both_have() -> None:
+    found = compare_groups("svamp", [of_seed(0), of_seed(1)], [of_seed(1), of_seed(2), of_seed(0)])
+    assert found and found.seeds == (2, 2) and found.comparison.difference.value == 0
+
+
+def test_groups_without_a_common_seed_are_not_compared() -> None:
+    assert compare_groups("svamp", [of_seed(0), of_seed(1)], [of_seed(2), of_seed(3)]) is None
 
 
 def test_perplexity_is_per_token_or_per_word() -> None:
     first = [text(1, -8.0), text(2, -8.0)]
     same = compared("t", first, [text(1, -6.0), text(2, -6.0)])
-    assert same and same.unit == "token" and same.perplexity
-    assert same.perplexity.first == pytest.approx(2.718281828**2)
+    assert same and same.unit == "token" and same.comparison.first == pytest.approx(2.718281828**2)
     other = compared("wikitext_perplexity", first, [text(1, -6.0, 5), text(2, -6.0, None)])
     assert other and other.unit == "word"
     score = Score(15.0, 14.0, 16.0, (NOTE,), {})

@@ -6,11 +6,8 @@ import hashlib
 import io
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +26,12 @@ def report(text: str) -> Content:
         Column("reasons", numeric=False, wide=True),
     )  # fmt: skip
     rows = (
-        (Cell(text, text), Cell("12.3", "[1, 2]", True, "†‡"), Cell("29.4"), Cell(text)),
+        (
+            Cell(text, note=text),
+            Cell(12.3, 1, low=1.0, high=2.0, bold=True, signs="†‡"),
+            Cell(29.4, 1),
+            Cell(text),
+        ),
         (Cell("* x"), Cell(text, bold=True), Cell(), Cell()),
     )
     table = Table("table4", "Table 4", text, columns, rows, text, (1,))
@@ -75,25 +77,21 @@ def test_latex_escapes_everything() -> None:
     assert escape.latex(r"50% of $1 & #2_a^b~{c}\d") == (
         r"50\% of \$1 \& \#2\_a\textasciicircum{}b\textasciitilde{}\{c\}\textbackslash{}d"
     )
-    assert escape.latex("café ß ế") == r"café ß \fallback{e}{ế}"
-    assert escape.latex("中") == r"\fallback{\texttt{\scriptsize U+4E2D}}{中}"
+    assert escape.latex("café ß 中") == "café ß 中"
     assert escape.latex("a\x00b\u202ec\ud800") == "a b c?"
     assert escape.latex("[x] -> --") == r"{[}x{]} -{}\textgreater{} -{}-{}"
 
 
-@pytest.mark.parametrize("content", [FULL, BARE])
-def test_latex_is_balanced_and_its_rows_have_as_many_cells_as_columns(content: Content) -> None:
-    texts = {name: text for name, text in render.latex(content).items() if name.endswith(".tex")}
+def test_latex_tables_are_balanced_and_rectangular() -> None:
+    texts = {name: text for name, text in render.tables(FULL).items() if name.endswith(".tex")}
+    assert len(texts) == 3
     for text in texts.values():
         braces = [len(re.findall(rf"(?<!\\)(?:\\\\)*{re.escape(brace)}", text)) for brace in "{}"]
         begun, ended = (sorted(re.findall(rf"\\{word}\{{(\w+\*?)\}}", text)) for word in ("begin", "end"))
         assert braces[0] == braces[1] and begun == ended
-    tables = [name.removesuffix(".tex") for name in texts if "/" in name]
-    assert re.findall(r"\\input\{(.*)\}", texts["report.tex"]) == tables
-    assert len(tables) == 3 * (content is FULL)
-    tabular = r"^\\begin\{tabular\}\{@\{\}([^\n]*)@\{\}\}\n(.*?)^\\end\{tabular\}"
-    for name in tables:
-        ((kinds, body),) = re.findall(tabular, texts[f"{name}.tex"], re.S | re.M)
+        ((kinds, body),) = re.findall(
+            r"^\\begin\{tabular\}\{([^\n]*)\}\n(.*?)^\\end\{tabular\}", text, re.S | re.M
+        )
         columns = len(re.findall(r"[lrp]", re.sub(r"\{[^}]*\}", "", kinds)))
         for line in body.splitlines():
             if line.endswith(r"\\"):
@@ -101,75 +99,56 @@ def test_latex_is_balanced_and_its_rows_have_as_many_cells_as_columns(content: C
                 assert len(re.findall(r"(?<!\\)&", line)) + 1 + spanned == columns, line
 
 
-def compiled(folder: Path, content: Content, images: dict[str, bytes], article: str = "") -> str:
-    """What pdflatex logs of a report, or of an article with its tables."""
-    files = {f"{render.FOLDER}/{name}": image for name, image in images.items()}
-    files |= {name: text.encode() for name, text in render.latex(content).items()}
-    tables = [name for name in files if name.startswith("tables/") and name.endswith(".tex")]
-    inputs = "\n".join(rf"\input{{{name}}}" for name in tables)
-    files |= {"article.tex": f"{article}\\begin{{document}}{inputs}\\end{{document}}".encode()}
-    for name, data in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes(data)
-    name = "article" if article else "report"
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", f"{name}.tex"]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=120)
-    assert ended.returncode == 0, ended.stdout[-2000:]
-    return (folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
-
-
-@pytest.mark.chaos
-@pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no pdflatex")
-def test_latex_compiles_and_its_tables_fit_into_an_article_of_two_columns(
-    runs: Runs, images: dict[str, bytes], tmp_path: Path
-) -> None:
-    compiled(tmp_path, FULL, images)
-    compiled(tmp_path, BARE, images)
-    content = tables.content(reader.read(runs, "default"), full=True)
-    assert len(content.tables) >= 8
-    head = r"\documentclass[twocolumn]{article}\usepackage{booktabs,graphicx}"
-    faults = r"Overfull .hbox|Float too large|undefined|multiply defined"
-    assert not re.findall(faults, compiled(tmp_path, content, {}, head))
-
-
 def test_a_csv_is_beside_each_table() -> None:
-    texts = render.latex(FULL)
-    assert {name[:-4] for name in texts if name.endswith(".csv")} == {
-        name[:-4] for name in texts if "/" in name
-    }
+    texts = render.tables(FULL)
+    names = {name[:-4]: name[-4:] for name in texts}
+    assert len(texts) == 2 * len(names)
     rows = list(csv.reader(io.StringIO(texts["tables/table4.csv"])))
-    assert len({len(row) for row in rows}) == 1 and rows[1][2:6] == ["12.3", "1", "2", "29.4"]
+    assert len({len(row) for row in rows}) == 1 and rows[1][2:6] == ["12.3", "1.0", "2.0", "29.4"]
 
 
-def csv_of(*cells: Cell, detail: str = "") -> list[str]:
+def csv_of(*cells: Cell) -> list[str]:
     """The lines of a table of one row, whose columns are called 0, 1, ..."""
-    columns = tuple(Column(str(number), detail=detail) for number in range(len(cells)))
-    return render.latex(Content("", [Table("t", "", "", columns, (cells,))]))["tables/t.csv"].splitlines()
+    columns = tuple(Column(str(number)) for number in range(len(cells)))
+    return render.tables(Content("", [Table("t", "", "", columns, (cells,))]))["tables/t.csv"].splitlines()
 
 
-def test_a_csv_has_plain_numbers_intervals_in_columns_and_no_formulas() -> None:
+def test_a_csv_has_unrounded_numbers_and_intervals_in_columns() -> None:
     cells = (
-        Cell("+35.0", "[+20.0, +52.5] n = 1,040"),
-        Cell("< 0.001", number="0.000519"),
-        Cell("3", "(2 calls)"),
+        Cell(35.04, 1, is_signed=True, low=20.0, high=52.5, n=1040),
+        Cell(0.000519, 3, smallest=0.001),
+        Cell(3, note="(2 calls)"),
     )
-    assert csv_of(*cells) == ["0,0: low,0: high,0: n,1,2,2: calls", "35.0,20.0,52.5,1040,0.000519,3,2"]
-    assert csv_of(Cell("12.0", "[−5.3, 29.7] (30)")) == ["0,0: low,0: high,0: n", "12.0,-5.3,29.7,30"]
-    assert csv_of(Cell("12.0", "[5, 29] (5 seeds)"), detail="n = 40")[1] == "12.0,5,29,40,5"
-    texts = "9,400 −1.5 – =cmd() -x ＝cmd() ＠x a;=cmd();＋1;b a=b-c".split()
-    assert csv_of(*map(Cell, texts))[1] == "9400,-1.5,,'=cmd(),'-x,'＝cmd(),'＠x,a;'=cmd();'＋1;b,a=b-c"
+    assert csv_of(*cells) == [
+        "0,0: low,0: high,0: n,1,2,2: note",
+        "35.04,20.0,52.5,1040,0.000519,3,(2 calls)",
+    ]
+
+
+def test_what_was_not_measured_is_empty_in_a_csv() -> None:
+    assert csv_of(Cell(None), Cell(1)) == ["0,1", ",1"]
+
+
+def test_a_csv_holds_no_formulas() -> None:
+    texts = "=cmd() -x ＝cmd() ＠x a;=cmd();＋1;b a=b-c".split()
+    assert csv_of(*map(Cell, texts))[1] == "'=cmd(),'-x,'＝cmd(),'＠x,a;'=cmd();'＋1;b,a=b-c"
     assert csv_of(Cell("a; ＋1"))[1] == "a;' ＋1"
 
 
-def test_a_csv_of_a_report_holds_numbers_only(runs: Runs) -> None:
-    content = tables.content(reader.read(runs, "default"))
-    texts = render.latex(content)
-    for table in content.tables:
-        named = [column.label for column in table.columns if not column.numeric]
-        for row in csv.DictReader(io.StringIO(texts[f"tables/{table.key}.csv"])):
-            for name, text in row.items():
-                if name.partition(":")[0] not in named and not name.endswith("detail"):
-                    assert text == "" or float(text) is not None, (table.key, name)
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (Cell(1234.56, 1), "1,234.6"), (Cell(-2.0, 1, is_signed=True), "−2.0"), (Cell(0.0004, 3, smallest=0.001), "< 0.001"),
+        (Cell(None), "–"), (Cell(1040), "1,040"), (Cell("x"), "x"),
+    ],
+)  # fmt: skip
+def test_a_cell_formats_its_number(cell: Cell, text: str) -> None:
+    assert cell.text == text
+
+
+def test_a_cells_small_print_is_interval_n_and_note() -> None:
+    cell = Cell(12.0, 1, low=-5.25, high=29.7, n=1040, has_n=True, note="(5 seeds)")
+    assert cell.detail == "[-5.2, 29.7] n = 1,040 (5 seeds)"
 
 
 class Page(HTMLParser):

@@ -42,7 +42,9 @@ def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
     annotated(store, files=write_annotation(tmp_path))
     once, again = (build(store, "default", tmp_path / name).html.parent for name in ("once", "again"))
     names = sorted(str(path.relative_to(once)) for path in once.rglob("*") if path.is_file())
-    assert {"report.html", "report.md", "report.tex", "samples.html", "figures/gains.svg"} <= set(names)
+    assert {"report.html", "report.md", "tables/funnel.tex", "samples.html", "figures/gains.svg"} <= set(
+        names
+    )
     for name in names:
         assert (once / name).read_bytes() == (again / name).read_bytes(), name
 
@@ -127,7 +129,7 @@ def test_table_9_splits_scores_by_calls_and_has_the_papers_columns() -> None:
     ((_, *cells),) = table9(evidence).rows
     assert [f"{cell.text} {cell.detail}" for cell in cells] == [
         "7.0 [5.0, 9.0]",  # the evaluation's own
-        *("12.0 [5.3, 29.7] (30)", "4.0 [1.5, 11.9] (70)", "30.0 [21.9, 39.6]"),  # Wilson: 4 of 30, ...
+        *("12.0 [5.3, 29.7] n = 30", "4.0 [1.5, 11.9] n = 70", "30.0 [21.9, 39.6]"),  # Wilson: 4 of 30, ...
     ]
     full = table9(evidence, full=True)
     groups = dict.fromkeys(column.group for column in full.columns[1:])
@@ -153,3 +155,16 @@ def test_tool_use_counts_calls_that_failed() -> None:
         [("3", "call not ended 2; malformed call 1"), ("4", ""), ("0", "")],
         [("1.5", ""), ("–", ""), ("–", "")],  # a mean over seeds; of a run that did not count the others
     ]
+
+
+def test_tables_of_an_earlier_report_are_removed(tmp_path: Path) -> None:
+    store = Runs()
+    annotated(store, files=write_annotation(tmp_path))
+    stale = [
+        tmp_path / "out" / name for name in ("tables/table4.tex", "tables/table4.csv", "figures/old.svg")
+    ]
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("of an earlier report")
+    build(store, "default", tmp_path / "out")
+    assert not any(path.exists() for path in stale)

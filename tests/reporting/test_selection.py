@@ -118,8 +118,8 @@ def test_runs_that_differ_only_in_their_seed_are_one_row(tmp_path: Path, limited
         rows = shown(evidence)["table4"].rows
         seen.append([[(cell.text, cell.detail, cell.signs) for cell in row] for row in rows])
         compared = evidence.paired["svamp", "toolformer", "model"]
-        assert compared.seeds == (5, 5) and compared.scores and compared.scores.n == (500 if limited else 100)
-        assert compared.unpaired.total == 0 and compared.p_holm == compared.p_value
+        assert compared.seeds == (5, 5) and compared.comparison.n == (500 if limited else 100)
+        assert compared.unpaired.total == 0 and compared.p_holm == compared.comparison.p_value
         assert evidence.scores["toolformer", "svamp"].run.setting("seed") == 0
         assert not evidence.remarks, "no evaluation is left out"
         assert len([row for row in tables.runs(evidence).rows if " evaluate " in row[3].text]) == 10

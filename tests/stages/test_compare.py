@@ -20,7 +20,7 @@ from toolformer.statistics.paired import mcnemar
 def test_the_command_prints_tables_and_json(smoke_runs: Path, capsys: Capture, monkeypatch: Patch) -> None:
     results, root = Results(smoke_runs), f"paths.root={smoke_runs}"
     one, two = (results.runs("evaluate", system=system)[0] for system in ("model", "toolformer"))
-    assert main(["compare", one.id[:8], two.id, "--json", "--resamples=100", root]) == 0
+    assert main(["compare", one.id[:8], two.id, "--json", root]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["first"], found["second"]) == (one.id, two.id)
     assert found["settings"]["system"] == ["model", "toolformer"]
@@ -28,7 +28,10 @@ def test_the_command_prints_tables_and_json(smoke_runs: Path, capsys: Capture, m
     by_task = {row["task"]: row for row in found["benchmarks"]}
     assert sorted(by_task) == ["dateset", "heldout_perplexity"]
     tables = (pq.read_table(results.artifact(run, "samples/dateset.parquet")) for run in (one, two))
-    scores, (first, second) = by_task["dateset"]["scores"], (table["score"].to_pylist() for table in tables)
+    scores, (first, second) = (
+        by_task["dateset"]["comparison"],
+        (table["score"].to_pylist() for table in tables),
+    )
     assert scores["p_value"] == mcnemar(*(sum(map(won, first, second)) for won in (gt, lt)))
     assert scores["difference"]["value"] == pytest.approx((sum(second) - sum(first)) / len(first))
     assert scores["difference"]["low"] <= scores["difference"]["value"] <= scores["difference"]["high"]
@@ -89,7 +92,7 @@ def test_groups_of_seeds_are_compared(seeds: Path, capsys: Capture) -> None:
         found = json.loads(capsys.readouterr().out)
         assert len(found["first"].split(",")) == 2 and "2 seeds, " in found["first_name"]
         assert [row["seeds"] for row in found["benchmarks"]] == [[2, 2], [2, 2]]
-        assert found["benchmarks"][0]["scores"]["difference"]["value"] == 0
+        assert found["benchmarks"][0]["comparison"]["difference"]["value"] == 0
 
 
 def test_wrong_groups_are_one_line(seeds: Path, tmp_path: Path, refused: Refused) -> None:

@@ -97,7 +97,7 @@ def test_what_decides_nothing_answers_or_scores(runs: Path) -> None:
         others = folders(runs, base, override)
         assert others[0] != answers and others[1] != scores, override
     for override in (
-        "seed=7", "evaluation.limit=3", "wording=a", "evaluation.bootstrap=30", "evaluation.gold_nats=true",
+        "seed=7", "evaluation.limit=3", "wording=a", "evaluation.gold_nats=true",
         "evaluation.samples=[1]", "benchmarks=[dateset,arithmetic]",
     ):  # fmt: skip
         others = folders(runs, base, override)
@@ -134,7 +134,7 @@ def test_what_may_differ_in_a_table(runs: Path) -> None:
     usual = comparison()
     for overrides in (
         ["system=prompted"], ["system=baseline"], ["benchmarks=[svamp]"], ["name=other", "system=model"],
-        ["decoding.k=3", "decoding.batch_size=2", "evaluation.bootstrap=9", "seed=3", "wording=b"],
+        ["decoding.k=3", "decoding.batch_size=2", "seed=3", "wording=b"],
         BIAS, ["system=model", *BIAS],
     ):  # fmt: skip
         assert comparison(*overrides) == usual, overrides
@@ -236,7 +236,7 @@ def test_answers_are_those_of_the_weights(
     assert len(counted) == 3
     shutil.copytree(root, copy, copy_function=shutil.copyfile)  # as `cp -r`: everything has another time
     assert run_stage("evaluate", config(copy, *more)).id == done.id
-    run_stage("evaluate", config(copy, *more, "evaluation.bootstrap=40"))
+    run_stage("evaluate", config(copy, *more, "evaluation.gold_nats=true"))
     assert len(counted) == 3, "the same weights at another place"
     model = copy / run.folder.relative_to(root) / "model"
     (model / RECORD).write_text(json.dumps({"step": 1, "seconds": 12.345679}))

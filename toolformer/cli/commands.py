@@ -163,14 +163,11 @@ def compare(arguments: list[str]) -> int:
     parser.add_argument("first", help=f"{_RUN}; several joined by commas, or the id of a sweep over seeds")
     parser.add_argument("second", help="the same; differences are the second minus the first")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("--resamples", type=int, default=2000, help="bootstrap resamples per interval")
     options = parser.parsed(arguments, "name=demo paths.root=DIR")
     if "=" in options.second:
         raise UserError(
             f"compare: only {options.first} is named; it takes two runs: toolformer compare RUN RUN"
         )
-    if options.resamples < 1:
-        raise UserError(f"compare: --resamples is {options.resamples}; it must be at least 1")
     # Finished runs are read, as by a report: the evaluation's data folder, corpus and model may be gone.
     config = configured("evaluate", options.overrides, checked_as="report")
     from toolformer.reporting.console import show
@@ -178,7 +175,7 @@ def compare(arguments: list[str]) -> int:
     from toolformer.stages import compare as comparing
 
     results, runs = Results(Path(config.paths.root)), (options.first, options.second)
-    compared = comparing.compare(results, *runs, config.seed, options.resamples, experiment=config.name)
+    compared = comparing.compare(results, *runs, experiment=config.name)
     if options.json:
         print(comparing.as_json(compared))
         return 0

@@ -4,14 +4,13 @@ import contextlib
 import functools
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import lm_eval
 import lm_eval.api.task
-import numpy as np
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
@@ -25,11 +24,11 @@ from toolformer.decoding.call_state import Completion
 from toolformer.decoding.recording import Record
 from toolformer.errors import UserError, near
 from toolformer.statistics.intervals import (
-    RESAMPLES,
+    Answers,
     Interval,
-    bootstrap_ends,
-    percent_interval,
+    mean_interval,
     perplexity_interval,
+    score_interval,
 )
 from toolformer.storage import sha256
 
@@ -236,8 +235,6 @@ def run(
     tasks: Sequence[str] | Loaded,
     metadata: Mapping[str, Any] | None = None,
     limit: int | None = None,
-    bootstrap_iters: int = RESAMPLES,
-    seed: int = 0,
     ids: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
     gold_nats: bool = False,
 ) -> dict[str, TaskResult]:
@@ -246,7 +243,6 @@ def run(
     Args:
         tasks: names, loaded with `metadata` and `ids` (see `load`), or the value of `load`.
         limit: takes the first documents only, as lm-eval's; `metadata`'s `subset` is a seeded choice.
-        bootstrap_iters: resamples of the intervals, drawn with `seed`.
         gold_nats: also score the first right answer (of tasks that are answered in words) with a model of this project.
     """
     loaded = tasks if isinstance(tasks, Loaded) else load(tasks, metadata, ids)
@@ -266,7 +262,7 @@ def run(
         unknown = Record(name, -1, tokens=None)  # of a model that keeps no records
         rows = [(sample, records.get((name, sample["doc_id"]), unknown)) for sample in samples]
         result_of = _scored if "score" in samples[0] else _perplexity
-        results[name] = result_of(name, rows, bootstrap_iters, seed)
+        results[name] = result_of(name, rows)
     return results
 
 
@@ -274,16 +270,14 @@ def _gold(task: Any, document: Mapping[str, Any]) -> str:
     return as_written(targets(document, task.doc_to_target(document))[0])
 
 
-def _scored(name: str, rows: Sequence[tuple[Any, Record]], resamples: int, seed: int) -> TaskResult:
+def _scored(name: str, rows: Sequence[tuple[Any, Record]]) -> TaskResult:
     samples = [_scored_row(sample, record) for sample, record in rows]
-    percent = percent_interval([sample["score"] / 100 for sample in samples], seed, resamples)
+    percent = score_interval([_by_document(sample["score"] for sample in samples)])
     if any(record.gold_nats is None for _, record in rows):
         return TaskResult(name, percent, samples)
     for row, (_, record) in zip(samples, rows, strict=True):
         row["gold_nats"] = record.gold_nats
-    nats = np.array([record.gold_nats for _, record in rows], dtype=float)
-    mean = float(nats.mean())
-    gold = Interval(mean, *bootstrap_ends(mean, (nats,), np.mean, seed, resamples), len(nats))
+    gold = mean_interval([_by_document(row["gold_nats"] for row in samples)])
     return TaskResult(name, percent, samples, gold_nats=gold)
 
 
@@ -317,11 +311,17 @@ def _scored_row(sample: Any, record: Record) -> dict[str, Any]:
     }
 
 
-def _perplexity(name: str, rows: Sequence[tuple[Any, Record]], resamples: int, seed: int) -> TaskResult:
+def _by_document(values: Iterable[float], units: Sequence[float] | None = None) -> Answers:
+    """Values in the order of the documents, as intervals take them."""
+    every = [*values]
+    return {str(n): pair for n, pair in enumerate(zip(every, units or [1.0] * len(every), strict=True))}
+
+
+def _perplexity(name: str, rows: Sequence[tuple[Any, Record]]) -> TaskResult:
     samples = [_perplexity_row(sample, record) for sample, record in rows]
     sums = [sample["log_likelihood"] for sample in samples]
     others = {
-        f"{unit[:-1]}_perplexity": perplexity_interval(sums, [s[unit] for s in samples], seed, resamples)
+        f"{unit[:-1]}_perplexity": perplexity_interval([_by_document(sums, [s[unit] for s in samples])])
         for unit in ("words", "tokens")
         if all(s[unit] is not None for s in samples)
     }

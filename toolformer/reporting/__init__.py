@@ -27,24 +27,22 @@ def build(
     results: Results,
     experiment: str | None = None,
     out: Path = Path("report"),
-    seed: int = 0,
     full: bool = False,
 ) -> Report:
-    """Write `report.md`, `report.tex`, `report.html`, `samples.html`, `tables/` and `figures/` into the folder `out`.
+    """Write `report.md`, `report.html`, `samples.html`, `tables/` (LaTeX and CSV) and `figures/` into the folder `out`.
 
     The output is deterministic.
 
     Args:
         experiment: only its runs count.
-        seed: of the resamples for paired intervals.
         full: also show what was not measured, with the paper's results.
 
     Raises:
         UserError: the experiment has no run, a file cannot be read, or the folder cannot be written.
     """
-    evidence = reader.read(results, experiment, seed)
+    evidence = reader.read(results, experiment)
     content, data, samples = tables.content(evidence, full), samples_page.data(evidence), out / "samples.html"
-    texts = {"report.md": render.markdown(content), **render.latex(content)}
+    texts = {"report.md": render.markdown(content), **render.tables(content)}
     texts["report.html"] = render.html(content, samples.name if data else "")
     if data:
         texts[samples.name] = render.samples_html(content.title, data)
@@ -56,9 +54,15 @@ def build(
             path.parent.mkdir(parents=True, exist_ok=True)
     for path, written in files.items():
         atomic_write(path, written)
-    if not data:
-        samples.unlink(missing_ok=True)
+    _remove_others(out, files)
     return Report(out / "report.md", out / "report.html", samples if data else None, content)
+
+
+def _remove_others(out: Path, written: Collection[Path]) -> None:
+    """Removes what an earlier report left that this one does not have."""
+    for path in (out / "samples.html", *out.glob("tables/*"), *out.glob(f"{render.FOLDER}/*")):
+        if path not in written:
+            path.unlink(missing_ok=True)
 
 
 def terminal(report: Report, only: Collection[str] = ()) -> None:

@@ -7,7 +7,7 @@ from toolformer.reporting import paper
 from toolformer.reporting.candidate_stats import FATES
 from toolformer.reporting.data import Annotation
 from toolformer.reporting.formatting import in_order, tool_name
-from toolformer.reporting.table import Passage, Table, Value, cell, number_columns, text_columns
+from toolformer.reporting.table import Cell, Passage, Table, Value, cell, number_columns, text_columns
 
 _SKIPPED = "rows_skipped/"
 _LABEL = "τ_f = {}".format
@@ -89,8 +89,8 @@ def lost(annotation: Annotation) -> Table:
 
 def nearest(passages: Sequence[Passage]) -> Table:
     """The calls nearest below τ_f, in their texts."""
-    rows = [
-        [tool_name(passage.tool), f"{passage.gain:.2f}", f"{passage.before} {passage.call}{passage.after}"]
+    rows: list[list[Value]] = [
+        [tool_name(passage.tool), Cell(passage.gain, 2), f"{passage.before} {passage.call}{passage.after}"]
         for passage in passages
     ]
     columns = [*text_columns("Tool"), *number_columns("gain"), *text_columns("Example", wide=["Example"])]
@@ -99,8 +99,8 @@ def nearest(passages: Sequence[Passage]) -> Table:
 
 def leaking(passages: Sequence[tuple[str, Passage]]) -> Table:
     """Kept calls that hold what appears only after them, in their texts."""
-    rows = [
-        [tool_name(call.tool), f"{call.gain:.2f}", leak, f"{call.before} {call.call}{call.after}"]
+    rows: list[list[Value]] = [
+        [tool_name(call.tool), Cell(call.gain, 2), leak, f"{call.before} {call.call}{call.after}"]
         for leak, call in passages
     ]
     columns = [

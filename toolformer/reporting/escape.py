@@ -43,25 +43,8 @@ _LATEX = {
 
 
 def latex(text: str) -> str:
-    """For LaTeX: ASCII and Latin-1; other characters as `\\fallback{stand-in}{character}`."""
-    text = " ".join(map(_latex_word, unicodedata.normalize("NFC", clean(text)).split(" ")))
-    return text.replace(r"\ensuremath{\tau}\_f", r"$\tau_f$")
-
-
-def _latex_word(word: str) -> str:
-    # LaTeX breaks no line inside of a word; a long one, such as a call, may be broken where it has no letters.
-    pieces = [(character, _latex_character(character)) for character in word]
-    is_long = len(word) > 24
-    return "".join(
-        rf"{piece}\allowbreak{{}}" if is_long and not (character.isascii() and character.isalnum()) else piece
-        for character, piece in pieces
+    """For LaTeX. Scripts that pdfLaTeX has no letters for need XeLaTeX or LuaLaTeX."""
+    text = "".join(
+        _LATEX.get(character, character) for character in unicodedata.normalize("NFC", clean(text))
     )
-
-
-def _latex_character(character: str) -> str:
-    if character in _LATEX or ord(character) < 256:
-        return _LATEX.get(character, character)
-    plain = unicodedata.normalize("NFKD", character)
-    plain = "".join(part for part in plain if part.isascii() and (part.isalnum() or part == " "))
-    stand_in = plain or rf"\texttt{{\scriptsize U+{ord(character):04X}}}"
-    return rf"\fallback{{{stand_in}}}{{{character}}}"
+    return text.replace(r"\ensuremath{\tau}\_f", r"$\tau_f$")

@@ -47,12 +47,12 @@ SYMBOLS: Mapping[str, str] = {
     "AC": "over the examples with a call",
     "NC": "over the examples without a call",
     "n": "examples, or texts, that a number rests on",
-    "p": "how likely so large a difference is by chance alone if the systems are equal, on the same examples: exact McNemar, or "
-    "for graded scores, perplexity and several seeds a paired t test",
+    "p": "how likely so large a difference is by chance alone if the systems are equal, on the same examples: McNemar's exact test "
+    "of one run each, else Student's t over seeds and questions as crossed random effects",
     "Holm": "p corrected for all comparisons of the report",
     "only it": "examples that the first system alone has right; only other: those that the second alone has right",
-    "detectable": "the least difference (perplexity: ratio) that a test at 5 % of so many examples shows in four cases of five",
-    "[a, b]": "95 % interval: bootstrap over the examples, of shares Wilson's, over seeds Student's",
+    "detectable": "the smallest true difference (perplexity: ratio) that a test at 5 % finds in four cases of five",
+    "[a, b]": "95 % interval: Wilson's of the right and wrong answers of one run, else Student's t over seeds and questions",
     "†": "differs from Toolformer (disabled): corrected p below 0.05",
     "‡": "differs from M: corrected p below 0.05",
     "bold": "our best system, where all were asked as many examples",
@@ -139,27 +139,22 @@ def score_cell(
 ) -> Cell:
     """A result with its interval, and with n unless its whole column has the same.
 
-    Bold if it is, as shown, the best of its `rivals`, provided that all of them have as many examples.
+    Bold if it is, as printed, the best of its `rivals`, provided that all of them have as many examples.
     """
-    text, parts = f"{score.value:.{digits}f}", []
-    if score.low is not None and score.high is not None:
-        parts.append(f"[{score.low:.{digits}f}, {score.high:.{digits}f}]")
-    if score.n and len({other.n for other in column}) != 1:
-        parts.append(f"n = {score.n:,}")
-    if len(score.runs) > 1:
-        parts.append(f"({len(score.runs)} seeds)")
-    values = [f"{rival.value:.{digits}f}" for rival in rivals if math.isfinite(rival.value)]
+    has_n = len({other.n for other in column}) != 1
+    notes = [f"({len(score.runs)} seeds)"] if len(score.runs) > 1 else []
+    made = Cell(score.value, digits, low=score.low, high=score.high, n=score.n, has_n=has_n)
+    values = [round(rival.value, digits) for rival in rivals if math.isfinite(rival.value)]
     is_fair = len(values) > 1 and len({rival.n for rival in rivals}) == 1
-    is_best = is_fair and text == (min if lower else max)(values, key=float)
-    if is_best and values.count(text) > 1:
-        parts.append("tie")
-    return from_run(Cell(text, " ".join(parts), is_best), score.run)
+    is_best = is_fair and round(score.value, digits) == (min if lower else max)(values)
+    if is_best and values.count(round(score.value, digits)) > 1:
+        notes.append("tie")
+    return from_run(replace(made, note=" ".join(notes), bold=is_best), score.run)
 
 
-def share_cell(percent: float, n: int, counted: bool = False) -> Cell:
-    """A share of `n` examples with Wilson's interval; `counted` adds n."""
-    text = f"{percent:.1f}"
+def share_cell(percent: float, n: int, has_n: bool = False) -> Cell:
+    """A share of `n` examples with Wilson's interval."""
     if not n:
-        return Cell(text)
+        return Cell(percent, 1)
     low, high = wilson(min(n, max(0, round(percent * n / 100))), n)
-    return Cell(text, f"[{100 * low:.1f}, {100 * high:.1f}]" + (f" ({n:,})" if counted else ""))
+    return Cell(percent, 1, low=100 * low, high=100 * high, n=n, has_n=has_n)

@@ -6,7 +6,7 @@ from typing import Any
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting.escape import clean
 from toolformer.reporting.formatting import in_table_order, title_of
-from toolformer.reporting.table import Column, Figure, Table, Value, cell, text_columns
+from toolformer.reporting.table import Cell, Column, Figure, Table, Value, cell, text_columns
 
 Ladders = Mapping[str, Mapping[str, float]]
 """By task, the metrics of its explanation: `n`, `class/<name>` (examples), `rung/<name>` (percent), `rung_n/<name>`."""
@@ -38,7 +38,7 @@ def ladder(ladders: Ladders) -> Table:
             value, asked = (ladders[task].get(f"{kind}/{name}") for kind in ("rung", "rung_n"))
             of = round(asked or ladders[task]["n"])
             detail = "" if of == sizes[task] else f"(of {of:,})"
-            rows[-1].append(None if value is None else cell(f"{value:.1f}", detail))
+            rows[-1].append(None if value is None else Cell(value, 1, note=detail))
     return Table.of("ladder", "Ladder", _TITLE, columns, rows if tasks else [], _CAPTION, [len(CLASSES)])
 
 

@@ -22,16 +22,15 @@ from toolformer.reporting.formatting import (
 )
 from toolformer.reporting.frame import DEFAULT_POLICY
 from toolformer.reporting.pairing import PAIRS, is_significant
-from toolformer.reporting.table import DASH, Cell, Table, Value, cell, number_columns, text_columns
+from toolformer.reporting.table import Cell, Table, Value, cell, number_columns, p_cell, text_columns
 from toolformer.results import Run
-from toolformer.statistics.paired import Estimate
 
 DIFFERENCE = ("difference", "only it", "only other", "p", "Holm", "detectable")
 FAILURES = {"n_failed": "rolled back", "n_results_begun": "result begun", "n_calls_in_calls": "call in call"}
 """By metric, the head of its column in *Tool use*."""
 SIGN_OF = {"toolformer_disabled": "†", "model": "‡"}
 _PAIRED = (
-    "Percentage points (of perplexity its difference), on the examples that both systems were asked; bold where p, "
+    "Percentage points (of perplexity the ratio), on the examples that both systems were asked; bold where p, "
     "corrected, is below 0.05."
 )
 
@@ -43,14 +42,14 @@ def signs(evidence: Evidence, system: str, task: str) -> str:
 
 
 def paired(evidence: Evidence) -> Table:
-    """Differences on the same examples, with intervals and McNemar's p."""
+    """Differences on the same examples, with intervals and p."""
     rows: list[list[Value]] = []
     rules = []
     for system, other in PAIRS:
         rules.append(len(rows))
         for task in in_table_order(task for task, *pair in evidence.paired if pair == [system, other]):
-            # Toolformer (disabled) against M matters for perplexity, which is measured with calls disabled.
-            if system == "toolformer" or task.endswith("perplexity"):
+            # Perplexity is measured with calls disabled, so that Toolformer has none.
+            if (system == "toolformer") != task.endswith("perplexity"):
                 names = cell(SYSTEMS[system], f"against {SYSTEMS[other]}"), title_of(task)
                 rows.append([*names, *_difference(evidence, task, system, other)])
     columns = [*text_columns("System", "Benchmark"), *number_columns(*DIFFERENCE)]
@@ -64,42 +63,33 @@ def paired(evidence: Evidence) -> Table:
 
 def _difference(evidence: Evidence, task: str, system: str, other: str) -> list[Cell]:
     compared = evidence.paired[task, system, other]
-    scores, comparison = compared.scores, compared.scores or compared.perplexity
-    assert comparison
-    digits = 1 if scores and not task.endswith(GOLD_NATS) else 2
-    value, low, high = signed(comparison.difference, digits)
-    interval = f"[{low}, {high}] n = {comparison.n:,}"
-    interval += f" a {compared.unit}" if compared.unit else ""
+    comparison = compared.comparison
+    estimate, notes = comparison.difference, []
+    if compared.unit:
+        notes.append(f"a {compared.unit}")
     if max(compared.seeds) > 1:
-        interval += f" ({' and '.join(map(str, sorted(set(compared.seeds))))} seeds)"
-    least = comparison.detectable
-    text = DASH if least is None else f"{least:.{digits if scores else 3}f}"
-    ratio = f"× {text}" if least is not None and not scores else text
-    counts = (scores.only_second, scores.only_first) if scores else (None, None)
+        notes.append(f"({' and '.join(map(str, sorted(set(compared.seeds))))} seeds)")
+    digits = 3 if compared.unit else 1 if compared.is_score else 2
+    difference = Cell(
+        estimate.value,
+        digits,
+        is_signed=not compared.unit,
+        low=estimate.low,
+        high=estimate.high,
+        n=comparison.n,
+        has_n=True,
+        note=" ".join(notes),
+    )
     cells = [
-        cell(value, interval),
-        *(cell("" if count is None else count) for count in counts),
-        _p_cell(compared.p_value),
-        replace(_p_cell(compared.p_holm), bold=is_significant(compared)),
-        Cell(ratio, number=text if ratio != text else ""),
-    ]
+        difference,
+        *(cell("" if compared.unit else count) for count in (comparison.only_second, comparison.only_first)),
+        p_cell(comparison.p_value),
+        p_cell(compared.p_holm, is_significant(compared)),
+        Cell(comparison.detectable, digits),
+    ]  # fmt: skip
     measured = task.removesuffix(f"/{GOLD_NATS}")
     first, second = (evidence.scores[row, measured].run.id[:8] for row in (other, system))
     return [replace(made, run=second, command=f"toolformer compare {first} {second}") for made in cells]
-
-
-def shown_p(p: float) -> str:
-    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
-
-
-def _p_cell(p: float | None) -> Cell:
-    return Cell(DASH) if p is None else Cell(shown_p(p), number=f"{p:.3g}")
-
-
-def signed(estimate: Estimate, digits: int) -> list[str]:
-    """The estimate and the ends of its interval."""
-    numbers = (estimate.value, estimate.low, estimate.high)
-    return [f"{number:+.{digits}f}".replace("-", "−") for number in numbers]
 
 
 def cost(evidence: Evidence) -> Table:
@@ -160,8 +150,8 @@ def _answers(scores: Sequence[Score]) -> list[Cell]:
     ]
 
 
-def _seconds(seconds: float | None, detail: str = "") -> Cell:
-    return cell(None if seconds is None else f"{seconds:,.{0 if seconds >= 10 else 1}f}", detail)
+def _seconds(seconds: float | None, note: str = "") -> Cell:
+    return Cell(seconds, digits=0 if seconds is None or seconds >= 10 else 1, note=note)
 
 
 def _whole(number: float | None) -> Cell:
@@ -176,7 +166,7 @@ def tool_use(evidence: Evidence) -> Table:
     names = {name for score in measured.values() for name in score.metrics if name.startswith(start)}
     tools = in_order(name.removeprefix(start) for name in names)
     failures = [name for name in FAILURES if any(name in score.metrics for score in measured.values())]
-    papers = {task: cell(f"{share:.1f}", tool) for task, (tool, share) in paper.TOOL_USE.items()}
+    papers = {task: Cell(share, 1, note=tool) for task, (tool, share) in paper.TOOL_USE.items()}
     rows: list[list[Value]] = []
     for task in in_table_order(measured):
         score = measured[task]
@@ -200,12 +190,13 @@ def tool_use(evidence: Evidence) -> Table:
 def _failures(score: Score, name: str) -> Cell:
     """How many calls failed in some way, a mean over seeds; of those rolled back how many for each reason."""
     if (number := score.metrics.get(name)) is None:
-        return Cell(DASH)
+        return Cell(None)
     reasons = {
         key.removeprefix(f"{name}/"): n for key, n in score.metrics.items() if key.startswith(f"{name}/")
     }
     most_first = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-    return cell(_mean(number), "; ".join(f"{reason} {_mean(n)}" for reason, n in most_first))
+    note = "; ".join(f"{reason} {_mean(n)}" for reason, n in most_first)
+    return Cell(number, digits=0 if number == round(number) else 1, note=note)
 
 
 def _mean(number: float) -> str:

@@ -12,11 +12,9 @@ import pyarrow.parquet as pq
 from toolformer.errors import UserError
 from toolformer.evaluation.metrics import GOLD_NATS
 from toolformer.reporting.frame import BASELINE
-from toolformer.statistics import seeds
-from toolformer.statistics.intervals import RESAMPLES, Interval
-from toolformer.statistics.paired import PerplexityComparison, ScoreComparison, compare
-from toolformer.statistics.power import LEVEL, holm
-from toolformer.statistics.seeds import Answers
+from toolformer.statistics.crossed import LEVEL, holm
+from toolformer.statistics.intervals import Answers, Interval, perplexity_interval, score_interval
+from toolformer.statistics.paired import Comparison, compare
 
 Row = Mapping[str, Any]
 Seeds = Sequence[tuple[int, Sequence[Row]]]
@@ -69,6 +67,13 @@ class Unpaired:
     def total(self) -> int:
         return self.only_first + self.only_second + self.changed
 
+    def __add__(self, other: "Unpaired") -> "Unpaired":
+        return Unpaired(
+            self.only_first + other.only_first,
+            self.only_second + other.only_second,
+            self.changed + other.changed,
+        )
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -76,19 +81,18 @@ class Compared:
 
     task: str
     unpaired: Unpaired
-    scores: ScoreComparison | None = None
-    perplexity: PerplexityComparison | None = None
+    comparison: Comparison
     unit: str = ""
-    """Perplexity: per token, or per word where the two models count tokens differently."""
+    """Of a perplexity: per token, or per word where the two models count tokens differently; empty for scores."""
     p_holm: float | None = None
     """p corrected for all comparisons that were made with this one."""
     seeds: tuple[int, int] = (1, 1)
     """Runs of each side that differ only in their seed."""
 
     @property
-    def p_value(self) -> float | None:
-        comparison = self.scores or self.perplexity
-        return comparison.p_value if comparison else None
+    def is_score(self) -> bool:
+        """Whether percent correct are compared, not nats or perplexities."""
+        return not self.unit and not self.task.endswith(GOLD_NATS)
 
 
 def pair(first: Sequence[Row], second: Sequence[Row]) -> tuple[list[tuple[Row, Row]], Unpaired]:
@@ -119,57 +123,51 @@ def asked(row: Row) -> str:
     return json.dumps([row["id"], row["text_sha256"]])
 
 
-def compare_groups(task: str, first: Seeds, second: Seeds, seed: int, resamples: int) -> Compared | None:
+def compare_groups(task: str, first: Seeds, second: Seeds) -> Compared | None:
     """One benchmark, of groups of runs that differ only in their seed, or None where nothing was asked of both.
 
-    Groups that chose their questions by the same seeds are paired seed by seed; else all seeds of one count against all
-    of the other, on the questions that both were asked.
+    Groups are paired seed by seed, on the seeds that both have. A single run is paired with every run of the other side:
+    p then says nothing of its other seeds.
     """
-    if len(first) == len(second) == 1:
-        first, second = [(0, first[0][1])], [(0, second[0][1])]
-    ones, twos = dict(first), dict(second)
-    matched = len(ones) == len(first) and len(twos) == len(second) and ones.keys() == twos.keys()
-    if matched:
-        paired = [pair(ones[key], twos[key]) for key in sorted(ones)]
-        matched = all(pairs for pairs, _ in paired)
-    if matched:
-        sides = [[[row[index] for row in pairs] for pairs, _ in paired] for index in (0, 1)]
-        alone = [(one.only_first, one.only_second, one.changed) for _, one in paired]
-        unpaired = Unpaired(*map(sum, zip(*alone, strict=True)))
-    else:
-        questions = [{asked(row) for _, rows in side for row in rows} for side in (first, second)]
-        common = questions[0] & questions[1]
-        every = [
-            [[row for row in rows if asked(row) in common] for _, rows in side] for side in (first, second)
-        ]
-        sides = [[rows for rows in side if rows] for side in every]
-        unpaired = Unpaired(*(len(own - common) for own in questions))
-    if not all(sides):
+    sides: tuple[list[Sequence[Row]], list[Sequence[Row]]] = ([], [])
+    unpaired = Unpaired()
+    for one, two in _partners(first, second):
+        pairs, alone = pair(one, two)
+        unpaired = unpaired + alone
+        if pairs:
+            sides[0].append([row for row, _ in pairs])
+            sides[1].append([row for _, row in pairs])
+    if not sides[0]:
         return None
     rows = [row for side in sides for rows in side for row in rows]
     unit = "" if "score" in rows[0] else unit_of(rows)
-
     answers = [[answers_of(rows, unit) for rows in side] for side in sides]
-    found = compare(answers[0], answers[1], matched, bool(unit), seed, resamples)
-    seeds = len(sides[0]), len(sides[1])
-    if isinstance(found, ScoreComparison):
-        return Compared(task, unpaired, scores=found, seeds=seeds)
-    return Compared(task, unpaired, perplexity=found, unit=unit.removesuffix("s"), seeds=seeds)
+    compared = compare(answers[0], answers[1], bool(unit))
+    used = len(sides[0])
+    seeds = 1 if len(first) == 1 else used, 1 if len(second) == 1 else used
+    return Compared(task, unpaired, compared, unit.removesuffix("s"), seeds=seeds)
 
 
-def compare_measures(task: str, first: Seeds, second: Seeds, seed: int, resamples: int) -> list[Compared]:
+def _partners(first: Seeds, second: Seeds) -> list[tuple[Sequence[Row], Sequence[Row]]]:
+    """The samples of both sides that are compared with each other."""
+    if len(first) == 1:
+        return [(first[0][1], rows) for _, rows in second]
+    if len(second) == 1:
+        return [(rows, second[0][1]) for _, rows in first]
+    ones, twos = dict(first), dict(second)
+    return [(ones[seed], twos[seed]) for seed in sorted(ones.keys() & twos.keys())]
+
+
+def compare_measures(task: str, first: Seeds, second: Seeds) -> list[Compared]:
     """One benchmark: `compare_groups`, and likewise as TASK/gold_nats the nats of the gold answer where both sides have them."""
-    found = compare_groups(task, first, second, seed, resamples)
     graded = [
-        [(own, [{**row, "score": row[GOLD_NATS]} for row in rows if row.get(GOLD_NATS) is not None]) for own, rows in side]
+        [(seed, [{**row, "score": row[GOLD_NATS]} for row in rows if row.get(GOLD_NATS) is not None]) for seed, rows in side]
         for side in (first, second)
     ]  # fmt: skip
-    nats = None
+    measures = [compare_groups(task, first, second)]
     if all(rows for side in graded for _, rows in side):
-        nats = compare_groups(f"{task}/{GOLD_NATS}", graded[0], graded[1], seed, resamples)
-    if nats and nats.scores:
-        nats = replace(nats, scores=replace(nats.scores, only_first=None, only_second=None))
-    return [compared for compared in (found, nats) if compared]
+        measures.append(compare_groups(f"{task}/{GOLD_NATS}", graded[0], graded[1]))
+    return [compared for compared in measures if compared]
 
 
 def unit_of(rows: Iterable[Row]) -> str:
@@ -193,19 +191,19 @@ def answers_of(rows: Iterable[Row], unit: str) -> Answers:
 def over_seeds(runs: Sequence[Sequence[Row]]) -> Interval:
     """The mean of runs that differ only in their seed, with its interval over seeds and questions."""
     if "score" in runs[0][0]:
-        return seeds.over_seeds([answers_of(rows, "") for rows in runs], False)
+        return score_interval([answers_of(rows, "") for rows in runs])
     unit = unit_of(row for rows in runs for row in rows)
-    return seeds.over_seeds([answers_of(rows, unit) for rows in runs], True)
+    return perplexity_interval([answers_of(rows, unit) for rows in runs])
 
 
 def corrected(comparisons: Sequence[Compared]) -> list[Compared]:
     """Comparisons with p corrected for their number (Holm)."""
-    p_values = holm([compared.p_value for compared in comparisons])
+    p_values = holm([compared.comparison.p_value for compared in comparisons])
     return [replace(compared, p_holm=p) for compared, p in zip(comparisons, p_values, strict=True)]
 
 
 def compare_systems(
-    files: Mapping[tuple[str, str], Sequence[tuple[int, Path]]], seed: int = 0, resamples: int = RESAMPLES
+    files: Mapping[tuple[str, str], Sequence[tuple[int, Path]]],
 ) -> dict[tuple[str, str, str], Compared]:
     """Comparisons by task, system and the system it is compared with, where there are samples in common.
 
@@ -222,12 +220,12 @@ def compare_systems(
         further = ((row, other) for row in rows if row.startswith(BASELINE) for other in BASELINE_PAIRS)
         for system, other in (*PAIRS, *further):
             if system in rows and other in rows:
-                for compared in compare_measures(task, rows[other], rows[system], seed, resamples):
+                for compared in compare_measures(task, rows[other], rows[system]):
                     comparisons[compared.task, system, other] = compared
     return dict(zip(comparisons, corrected(list(comparisons.values())), strict=True))
 
 
 def is_significant(compared: Compared) -> bool:
     """Whether the difference is more than chance: p below 0.05, corrected where several comparisons were made."""
-    p = compared.p_value if compared.p_holm is None else compared.p_holm
+    p = compared.comparison.p_value if compared.p_holm is None else compared.p_holm
     return p is not None and p < LEVEL

@@ -39,10 +39,10 @@ _POINTS = 400
 """Points of a curve."""
 
 
-def read(results: Results, experiment: str | None = None, seed: int = 0) -> Evidence:
+def read(results: Results, experiment: str | None = None) -> Evidence:
     """Everything that a report shows of an experiment's runs, or of all runs.
 
-    `seed` decides the resamples of paired intervals. UserError if the experiment has no finished run.
+    UserError if the experiment has no finished run.
     """
     every = {stage: results.runs(stage) for stage in ("generate", "train", "evaluate", "explain")}
     local = {
@@ -75,7 +75,7 @@ def read(results: Results, experiment: str | None = None, seed: int = 0) -> Evid
         remarks=[*_remarks(cells, selection), *remarks, *unread],
         kept={row: run for row, run in kept.items() if run},
         model=selection.model,
-        paired=compare_systems(_paired(selection.cells["scores"], files), seed),
+        paired=compare_systems(_paired(selection.cells["scores"], files)),
         curves=_curves(trainings),
         sampled=sampled,
         ladders=_ladders(measured["scores"], explained),

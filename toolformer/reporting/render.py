@@ -1,4 +1,4 @@
-"""A report's content as Markdown, LaTeX, CSV and HTML, through the templates beside this module.
+"""A report's content as Markdown and HTML, through the templates beside this module, and its tables as LaTeX and CSV.
 
 Every text that a template prints is escaped for its format, unless it is `Markup`. The pages make no request and run
 only their own script, which the content security policy names by its hash.
@@ -16,58 +16,77 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from pandas import DataFrame
+from pandas import DataFrame, MultiIndex
 
 from toolformer.reporting import escape
 from toolformer.reporting.formatting import SYMBOLS
 from toolformer.reporting.plots import panels
-from toolformer.reporting.table import DASH, Cell, Column, Content, Table
+from toolformer.reporting.table import Cell, Column, Content, Table
 
 FOLDER = "figures"
 """The folder of the figures' files, beside the report."""
 _SYMBOL = re.compile(
     r"(?<!\w)(" + "|".join(map(re.escape, sorted(SYMBOLS, key=len, reverse=True))) + r")(?![\w*])"
 )
-_DETAIL = re.compile(
-    r"(?:\[(?P<low>[^],]+), (?P<high>[^]]+)\] ?)?(?:n = (?P<n>[\d,]+) ?|\((?P<alone>[\d,]+)\))?(?P<detail>.*)",
-    re.DOTALL,
-)
-_NUMBER = re.compile(r"\(?([\d.,]+) (calls?|seeds|%|an example|a second)\)?")
-_LATEX = {
-    "block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<", "variable_end_string": ">>",
-    "comment_start_string": "<#", "comment_end_string": "#>",
-}  # fmt: skip
-_COLUMN = 55
-"""Characters of small print in a column of an article; a wider table spans both."""
 
 
 def markdown(content: Content) -> str:
     """The report as GitHub Markdown."""
-    return _text("report.md.j2", escape.markdown, {}, content=content)
+    return _text("report.md.j2", escape.markdown, content=content)
 
 
-def latex(content: Content) -> dict[str, str]:
-    """`report.tex` and, by name, what it inputs: a booktabs table a file, with a CSV of each."""
-    texts = {"report.tex": _text("report.tex.j2", escape.latex, _LATEX, content=content)}
+def tables(content: Content) -> dict[str, str]:
+    """Each table as LaTeX (booktabs, to be input by a document) and as CSV, by file name."""
+    texts = {}
     for table in content.tables:
         if table.rows:
-            sentences = sum(column.wide for column in table.columns) or 1
-            texts[f"tables/{table.key}.tex"] = _text(
-                "table.tex.j2", escape.latex, _LATEX, part=table,
-                star="*" if _characters(table) > _COLUMN else "",
-                wide=f"{(0.76 if len(table.columns) < 7 else 0.24) / sentences:.2f}",
-            )  # fmt: skip
+            texts[f"tables/{table.key}.tex"] = _latex(table)
             texts[f"tables/{table.key}.csv"] = _csv(table)
     return texts
 
 
-def _characters(table: Table) -> int:
-    """About how wide the table is: of each column the widest line."""
-    widths = []
-    for column, *cells in zip(table.columns, *table.rows, strict=True):
-        lines = [column.label, column.detail, *(line for cell in cells for line in (cell.text, cell.detail))]
-        widths.append(30 if column.wide else 2 + max(map(len, lines)))
-    return sum(widths)
+def _latex(table: Table) -> str:
+    heads = [
+        [escape.latex(text) for text in (column.group, _stacked(column.label, column.detail))]
+        for column in table.columns
+    ]
+    rows = [[_latex_cell(cell) for cell in row] for row in table.rows]
+    has_groups = any(column.group for column in table.columns)
+    names = MultiIndex.from_tuples(map(tuple, heads)) if has_groups else [head for _, head in heads]
+    kinds = (
+        "p{0.3\\linewidth}" if column.wide else "r" if column.numeric else "l" for column in table.columns
+    )
+    caption = " ".join(filter(None, (f"{table.title}.", table.caption)))
+    return str(
+        DataFrame(rows, columns=names).to_latex(
+            index=False,
+            escape=False,
+            column_format="".join(kinds),
+            multicolumn_format="c",
+            caption=(escape.latex(caption), escape.latex(table.title)),
+            label=f"tab:{table.key}",
+            position="tbp",
+        )
+    )
+
+
+def _stacked(text: str, detail: str) -> str:
+    return f"{text} ({detail})" if detail else text
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = escape.latex(cell.text)
+    text = rf"\textbf{{{text}}}" if cell.bold else text
+    parts = [
+        escape.latex(cell.before),
+        text + escape.latex(cell.signs) + _space(cell.after) + escape.latex(cell.after),
+    ]
+    detail = rf"{{\scriptsize {escape.latex(cell.detail)}}}" if cell.detail else ""
+    return " ".join(filter(None, (*parts, detail)))
+
+
+def _space(after: str) -> str:
+    return " " if after.startswith(" ") else ""
 
 
 _FORMULA = r"=+\-@＝＋－＠﹦﹢﹣﹫"
@@ -75,37 +94,30 @@ _FORMULA = r"=+\-@＝＋－＠﹦﹢﹣﹫"
 
 
 def _csv(table: Table) -> str:
-    """The cells, numbers as machines read them; the ends of an interval, n and further details in separate columns."""
-    columns: list[list[str]] = []
+    """The cells, numbers unrounded; the ends of intervals, n and notes in separate columns where there are any."""
+    columns: dict[str, list[Any]] = {}
     for column, *cells in zip(table.columns, *table.rows, strict=True):
         name = ", ".join(filter(None, (column.group, column.label)))
-        columns.append([name, *(cell.number or f"{cell.before} {cell.text}{cell.after}" for cell in cells)])
-        parts = [_details(cell, column) for cell in cells]
-        for part in dict.fromkeys(part for found in parts for part in found):
-            columns.append([f"{name}: {part}", *(found.get(part, "") for found in parts)])
-    head, *rows = ([*map(_plain, row)] for row in zip(*columns, strict=True))
-    return DataFrame(rows, columns=head).to_csv(index=False, lineterminator="\n")
+        columns[name] = [_csv_value(cell) for cell in cells]
+        for part in ("low", "high", "n", "note"):
+            values = [getattr(cell, part) for cell in cells]
+            if any(value not in (None, "") for value in values):
+                columns[f"{name}: {part}"] = [_harmless(value) for value in values]
+    frame = DataFrame(columns, dtype=object)
+    return frame.rename(columns=_harmless).to_csv(index=False, lineterminator="\n")
 
 
-def _details(cell: Cell, column: Column) -> dict[str, str]:
-    """A cell's small print by kind: `low` and `high` of an interval, `n`, a number by its unit, else `detail`."""
-    parts = {"detail": cell.detail}
-    if column.numeric and cell.text and (match := _DETAIL.fullmatch(cell.detail)):
-        parts = match.groupdict("")
-        if number := _NUMBER.fullmatch(parts["detail"]):
-            parts |= {"detail": "", "calls" if number[2] == "call" else number[2]: number[1]}
-        parts["n"] = (
-            parts["n"] or parts.pop("alone") or (column.detail.startswith("n = ") and column.detail[4:]) or ""
-        )
-    return {name: text for name, text in parts.items() if text}
+def _csv_value(cell: Cell) -> Any:
+    if isinstance(cell.value, str):
+        return _harmless(f"{cell.before} {cell.value}{cell.after}".strip())
+    return cell.value
 
 
-def _plain(text: str) -> str:
-    text = escape.clean(text)
-    if re.fullmatch(r"[−+-]?[\d,]+(\.\d+)?", text):
-        return text.replace(",", "").replace("−", "-").removeprefix("+")
-    # A spreadsheet must not take a model's text for a formula, even if it takes ; for the end of a cell.
-    return "" if text == DASH else re.sub(rf"(^|;)(?=\s*[{_FORMULA}])", r"\1'", text)
+def _harmless(value: Any) -> Any:
+    """A text that no spreadsheet takes for a formula, even if it takes ; for the end of a cell."""
+    return (
+        re.sub(rf"(^|;)(?=\s*[{_FORMULA}])", r"\1'", escape.clean(value)) if isinstance(value, str) else value
+    )
 
 
 def html(content: Content, samples: str = "") -> str:
@@ -140,32 +152,37 @@ def _page(name: str, script: str, **context: Any) -> str:
     )
     style = Markup(_file("theme.css") + _file(f"{name}.css"))
     context |= {"policy": policy, "style": style, "script": Markup(script)}
-    return _render(f"{name}.html.j2", lambda text: html_escapes.escape(escape.clean(text)), {}, **context)
+    return _render(f"{name}.html.j2", _html, **context)
 
 
-def _text(name: str, escaped: Callable[[str], str], syntax: Any, **context: Any) -> str:
-    return re.sub(r"\n{3,}", "\n\n", _render(name, escaped, syntax, **context)).strip() + "\n"
+def _text(name: str, escaped: Callable[[str], str], **context: Any) -> str:
+    return re.sub(r"\n{3,}", "\n\n", _render(name, escaped, **context)).strip() + "\n"
 
 
-def _render(name: str, escaped: Callable[[str], str], syntax: Any, **context: Any) -> str:
+def _render(name: str, escaped: Callable[[str], str], **context: Any) -> str:
     environment = Environment(
         loader=PackageLoader("toolformer.reporting", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else Markup(escaped(str(value))),
-        **syntax,
     )
     environment.globals |= {"folder": FOLDER, "groups": _groups, "raw": Markup}
     environment.filters |= {"explained": _explained, "code": lambda text: Markup(escape.markdown_code(text))}
     return environment.get_template(name).render(context)
 
 
+def _html(text: str) -> str:
+    return html_escapes.escape(escape.clean(text)).replace("τ_f", "τ<sub>f</sub>")
+
+
 def _explained(text: str) -> Markup:
     """Text of the page in which each symbol shows its meaning on hover."""
     parts = _SYMBOL.split(escape.clean(text))
     return Markup("").join(
-        Markup('<abbr title="{}">{}</abbr>').format(SYMBOLS[part], part) if part in SYMBOLS else part
+        Markup('<abbr title="{}">{}</abbr>').format(SYMBOLS[part], Markup(_html(part)))
+        if part in SYMBOLS
+        else part
         for part in parts
     )
 

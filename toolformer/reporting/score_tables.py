@@ -8,7 +8,7 @@ from toolformer.benchmarks import GROUPS
 from toolformer.reporting import paper
 from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.formatting import (
-    DASH,
+    SYMBOLS,
     SYSTEMS,
     TASKS,
     in_dtypes,
@@ -127,6 +127,8 @@ def score_table(evidence: Evidence, spec: ScoreTable, full: bool) -> Table:
     caption = spec.caption + " “All En”: the same questions in English." * is_in_english
     order = ordered((row for row, _ in scores), SYSTEMS)
     cells = [(row, task) for row in order for task in tasks if (row, task) in scores]
+    signs_shown = {sign for row in rows for cell in row for sign in cell.signs}
+    caption += "".join(f" {sign}: {SYMBOLS[sign]}." for sign in sorted(signs_shown))
     caption += in_dtypes(((name_of(row),), scores[row, task]) for row, task in cells)
     rules = len(systems), sum(not line.in_english for line in lines)
     return Table(key_of(spec.number), spec.number, spec.title, columns, rows, caption, rules)
@@ -155,9 +157,9 @@ def _lines(
 def _head(line: _Line, tasks: Sequence[str]) -> Cell:
     name = name_of(line.system or line.papers) + " (All En)" * line.in_english
     if line.system and not line.papers:
-        return Cell(name, "(baseline)")
+        return Cell(name, note="(baseline)")
     is_other = line.papers != name and line.system and any(task in paper.SCORES for task in tasks)
-    return Cell(name, f"(paper: {line.papers})" if is_other else "")
+    return Cell(name, note=f"(paper: {line.papers})" if is_other else "")
 
 
 def _cells(
@@ -165,7 +167,7 @@ def _cells(
 ) -> Iterator[Cell]:
     """A benchmark's cells in a row: ours, and the paper's if it has the benchmark."""
     task = spec.english[column] if line.in_english else column
-    cell = Cell(DASH if line.system in SYSTEMS else "")
+    cell = Cell(None if line.system in SYSTEMS else "")
     if score := evidence.scores.get((line.system, task)):
         rivals = [scores[system, task] for system in spec.systems if (system, task) in scores]
         rivals = rivals if line.system in SYSTEMS else []
@@ -174,4 +176,4 @@ def _cells(
     yield cell
     if column in paper.SCORES:
         number = paper.SCORES[task].get(line.papers)
-        yield Cell("" if number is None else f"{number:.1f}")
+        yield Cell("" if number is None else number, 1)

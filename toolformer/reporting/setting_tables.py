@@ -53,7 +53,7 @@ def table9(evidence: Evidence, full: bool = False) -> Table:
             rows[-1] += _at_k(score, of_task(evidence.by_k, task)) if score else [None] * len(LABELS)
             if task in paper.BY_K:
                 numbers = paper.BY_K[task].get(k, (None,) * len(LABELS))
-                rows[-1] += ["" if number is None else f"{number:.1f}" for number in numbers]
+                rows[-1] += [Cell("" if number is None else number, 1) for number in numbers]
     caption = _TABLE9 + in_dtypes(((f"k = {k}",), score) for (k, _), score in evidence.by_k.items())
     return Table.of("table9", "Table 9", "Decoding, by k", columns, rows if tasks else [], caption)
 
@@ -63,7 +63,7 @@ def _at_k(score: Score, column: Sequence[Score]) -> list[Cell]:
     n, calls, metrics = score.n, score.calls, score.metrics
     cells = [score_cell(score, column, column)]
     for value, number in ((metrics.get("score_ac"), calls), (metrics.get("score_nc"), n - calls)):
-        cells.append(cell(None) if value is None else share_cell(value, number, counted=True))
+        cells.append(cell(None) if value is None else share_cell(value, number, has_n=True))
     cells.append(share_cell(100 * calls / n, n) if n else cell(None))
     return [from_run(cell, score.run) for cell in cells]
 
@@ -120,5 +120,5 @@ def _spread(scores: Mapping[str, Score], values: Mapping[str, float]) -> Iterato
     order = sorted(values, key=values.__getitem__)
     for wording in (order[0], order[-1]):
         differ = values[order[0]] < values[order[-1]]
-        yield from_run(Cell(f"{values[wording]:.1f}", wording if differ else ""), scores[wording].run)
-    yield from_run(Cell(f"{fmean(values.values()):.1f}"), scores[order[0]].run)
+        yield from_run(Cell(values[wording], 1, note=wording if differ else ""), scores[wording].run)
+    yield from_run(Cell(fmean(values.values()), 1), scores[order[0]].run)

@@ -10,11 +10,24 @@ DASH = "–"
 
 @dataclass(frozen=True)
 class Cell:
-    """One value or label."""
+    """One value or label. Numbers stay numbers; `text` and `detail` format them."""
 
-    text: str = ""
-    detail: str = ""
-    """Small print beside it: an interval, a number of examples, the paper's name for a row."""
+    value: str | int | float | None = ""
+    """None: not measured."""
+    digits: int = 0
+    """Decimals of a float."""
+    is_signed: bool = False
+    smallest: float | None = None
+    """Smaller numbers are printed as `< smallest`."""
+    low: float | None = None
+    """Of the 95 % interval, formatted like the value."""
+    high: float | None = None
+    n: int | None = None
+    """What the value rests on."""
+    has_n: bool = False
+    """Whether n is printed; else the column's head has it."""
+    note: str = ""
+    """Small print after interval and n: the number of seeds, the paper's name for a row."""
     bold: bool = False
     signs: str = ""
     """Signs of significance, explained in the caption."""
@@ -25,19 +38,43 @@ class Cell:
     """The first 8 characters of the run that a number comes from, or of one of them; empty: the table's."""
     command: str = ""
     """The command that reproduces the number."""
-    number: str = ""
-    """As machines read it, where the text is not a plain number."""
+
+    @property
+    def text(self) -> str:
+        """The value as it is printed."""
+        return self._text(self.value)
+
+    @property
+    def detail(self) -> str:
+        """The small print beside it."""
+        interval = "" if self.low is None else f"[{self._text(self.low)}, {self._text(self.high)}]"
+        n = f"n = {self.n:,}" if self.n and self.has_n else ""
+        return " ".join(filter(None, (interval, n, self.note)))
+
+    def _text(self, value: str | int | float | None) -> str:
+        if value is None:
+            return DASH
+        if isinstance(value, str):
+            return value
+        if self.smallest is not None and value < self.smallest:
+            return f"< {self.smallest:g}"
+        if self.is_signed:
+            return f"{value:+,.{self.digits}f}".replace("-", "−")
+        return f"{value:,.{self.digits}f}"
 
 
 Value = Cell | str | int | None
 """A cell, its text, a count, or `None` for what was not measured."""
 
 
-def cell(value: Value, detail: str = "") -> Cell:
+def cell(value: Value, note: str = "") -> Cell:
     """The cell of a value, with small print."""
-    if isinstance(value, Cell):
-        return value
-    return Cell(DASH if value is None else value if isinstance(value, str) else f"{value:,}", detail)
+    return value if isinstance(value, Cell) else Cell(value, note=note)
+
+
+def p_cell(p: float | None, bold: bool = False) -> Cell:
+    """The cell of a p value."""
+    return Cell(p, digits=3, smallest=0.001, bold=bold)
 
 
 @dataclass(frozen=True)

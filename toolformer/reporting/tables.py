@@ -97,7 +97,7 @@ def calls(annotation: Annotation) -> Table:
     rows: list[list[Value]] = []
     for passage in annotation.examples:
         call = Cell(passage.call, bold=True, before=passage.before, after=passage.after)
-        rows.append([call, f"{passage.gain:.2f}", "kept" if passage.kept else "rejected"])
+        rows.append([call, Cell(passage.gain, 2), "kept" if passage.kept else "rejected"])
     caption = (
         f"Kept calls, best first, and a few rejected ones. {annotation.difference}, in nats: how much easier the result makes "
         "the tokens that follow."

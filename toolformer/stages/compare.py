@@ -13,9 +13,8 @@ from toolformer.errors import UserError, near
 from toolformer.evaluation.metrics import GOLD_NATS
 from toolformer.reporting.frame import KIND, frame
 from toolformer.reporting.pairing import Compared, Row, Seeds, compare_measures, corrected, read_samples
-from toolformer.reporting.table import Cell, Column, Content, Table
+from toolformer.reporting.table import Cell, Column, Content, Table, p_cell
 from toolformer.results import Results, Run
-from toolformer.statistics.paired import Estimate
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,6 @@ def compare(
     results: Results,
     first: str,
     second: str,
-    seed: int = 0,
-    resamples: int = 2000,
     experiment: str | None = None,
 ) -> Comparison:
     """Compares two evaluations or groups, named as in `find_runs`.
@@ -96,7 +93,7 @@ def compare(
         raise UserError(f"compare: {first} and {second} are the same run {min(same)[:8]}; name two")
     samples_one, samples_two = _samples(results, one), _samples(results, two)
     common = [task for task in samples_one if task in samples_two]
-    found = (compare_measures(task, samples_one[task], samples_two[task], seed, resamples) for task in common)
+    found = (compare_measures(task, samples_one[task], samples_two[task]) for task in common)
     benchmarks = tuple(corrected([compared for measures in found for compared in measures]))
     settings = _differing(one, two)
     if not benchmarks:
@@ -168,30 +165,15 @@ def as_json(comparison: Comparison) -> str:
 
 def content(comparison: Comparison) -> Content:
     """For the terminal: what was measured, and the settings that differ, if any do."""
-    heads = ("n", "A", "B", "B - A", "detail", "p", "p (Holm)", "detectable")
+    heads = ("n", "A", "B", "B - A", "only A right", "only B right", "p", "p (Holm)", "detectable")
     columns = [Column("benchmark", numeric=False), Column("measure", numeric=False), *map(Column, heads)]
-    rows: list[list[Cell]] = []
-    for compared in comparison.benchmarks:
-        found = compared.scores or compared.perplexity
-        assert found
-        form, least, measure, detail = ".2f", ".2f", "nats of the gold answer", ""
-        if compared.perplexity:
-            least, measure = ".4f", f"perplexity per {compared.unit}"
-            detail = f"B / A {_estimate(compared.perplexity.ratio, '.4f')}"
-        elif compared.scores and not compared.task.endswith(GOLD_NATS):
-            form, least, measure = ".1f", ".1f", "percent correct"
-            if compared.scores.only_first is not None:
-                alone = compared.scores.only_first, compared.scores.only_second
-                detail = "only A right {:,}, only B right {:,}".format(*alone)
-        tested = _p(compared.p_value), _p(compared.p_holm), _number(found.detectable, least)
-        sides = f"{found.first:{form}}", f"{found.second:{form}}", _estimate(found.difference, f"+{form}")
-        rows.append([*map(Cell, (compared.task, measure, f"{found.n:,}", *sides, detail, *tested))])
-    number = sum(compared.p_value is not None for compared in comparison.benchmarks)
+    rows = [_row(compared) for compared in comparison.benchmarks]
+    number = sum(compared.comparison.p_value is not None for compared in comparison.benchmarks)
+    tests = dict.fromkeys(compared.comparison.test for compared in comparison.benchmarks)
     legend = (
-        "95 % intervals in brackets: paired bootstrap, of several seeds Student's t; p is exact McNemar's "
-        "for right and wrong, else of a paired t test, over seeds where there are several. "
+        f"95 % intervals in brackets; of perplexities B / A. p by {'; '.join(tests)}. "
         f"Holm: corrected for {number} comparison{'' if number == 1 else 's'}. "
-        "Detectable: the least difference that this n shows at 5 % with 80 % power."
+        "Detectable: the smallest true difference that is significant at 5 % in four cases of five."
     )
     parts = [Table("", "", "Paired differences", columns, rows, legend)]
     if comparison.settings:
@@ -200,6 +182,31 @@ def content(comparison: Comparison) -> Content:
         parts.append(Table("", "", "Settings that differ", columns, rows))
     title = f"A: {comparison.first_name}; B: {comparison.second_name}"
     return Content(title, parts, remarks=remarks(comparison))
+
+
+def _row(compared: Compared) -> list[Cell]:
+    """One benchmark as a row of the table of differences."""
+    comparison = compared.comparison
+    digits, measure = 2, "nats of the gold answer"
+    counts = [Cell(""), Cell("")]
+    if compared.unit:
+        measure = f"perplexity per {compared.unit}"
+    elif compared.is_score:
+        digits, measure = 1, "percent correct"
+        counts = [Cell(comparison.only_first), Cell(comparison.only_second)]
+    finer = 4 if compared.unit else digits
+    estimate = comparison.difference
+    difference = Cell(estimate.value, finer, not compared.unit, low=estimate.low, high=estimate.high)
+    return [
+        Cell(compared.task),
+        Cell(measure),
+        Cell(comparison.n),
+        *(Cell(value, digits) for value in (comparison.first, comparison.second)),
+        difference,
+        *counts,
+        *map(p_cell, (comparison.p_value, compared.p_holm)),
+        Cell(comparison.detectable, finer),
+    ]
 
 
 def remarks(comparison: Comparison) -> list[str]:
@@ -216,22 +223,10 @@ def remarks(comparison: Comparison) -> list[str]:
     seeds = comparison.benchmarks[0].seeds
     if min(seeds) == 1 < max(seeds):
         lines.append(
-            f"{'AB'[seeds.index(1)]} is one run: p does not know how it would vary with another seed"
+            f"{'AB'[seeds.index(1)]} is one run: interval and p are about that run, not about its other seeds"
         )
     if not comparison.same_scoring:
         lines.append(
             "A and B were scored by different versions of the benchmarks; evaluate the older one again"
         )
     return lines
-
-
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else f"{value:{form}}"
-
-
-def _p(p: float | None) -> str:
-    return _number(p, ".4f").replace("0.0000", "< 0.0001")
-
-
-def _estimate(estimate: Estimate, form: str) -> str:
-    return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"

@@ -165,9 +165,7 @@ class _Asking:
         self.lm = self.asked.lm(decoder, answers)
         settings = config.evaluation
         gold_nats = settings.gold_nats and config.system != "prompted"
-        return suite.run(
-            self.lm, loaded, bootstrap_iters=settings.bootstrap, seed=config.seed, gold_nats=gold_nats
-        )
+        return suite.run(self.lm, loaded, gold_nats=gold_nats)
 
 
 def _log(

@@ -31,7 +31,7 @@ def report(config: Config, brief: bool = False) -> Report:
     results = instantiate.results(config)
     log.info("report: of the runs with name=%s", config.name)
     folder = safe_join(root / "report", config.name)
-    report = build_report(results, config.name, folder, config.seed, full=config.paper == "full")
+    report = build_report(results, config.name, folder, full=config.paper == "full")
     if brief:
         _summarise(results, config, report)
     terminal(report, SUMMARY if brief else ())

@@ -1,25 +1,25 @@
-"""95 % intervals of scores in percent and of perplexities: percentile bootstrap with whole documents resampled, or Wilson's.
+"""95 % intervals of the scores (percent) and perplexities of one run, or of runs that differ only in their seed.
 
-Seeded: the same scores give the same interval. Log-likelihoods are in nats.
+Right and wrong answers of one run have Wilson's interval; everything else has `crossed`'s. Log-likelihoods are in nats.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest, bootstrap
+from scipy.stats import binomtest
 
-RESAMPLES = 2000
-CONFIDENCE = 0.95
-_DRAWS_AT_ONCE = 2_000_000
-"""Numbers held in memory by one step of the bootstrap: resamples x documents."""
+from toolformer.statistics.crossed import LEVEL, Effect, crossed, over_values
+
+Answers = Mapping[str, tuple[float, float]]
+"""One seed's answers by question: a score from 0 to 100 and 1, or the nats of a text and its words or tokens."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value over `n` documents with its 95 % interval."""
+    """A value with its 95 % interval, over `n` different questions."""
 
     value: float
     low: float
@@ -27,78 +27,86 @@ class Interval:
     n: int
 
 
-def percent_interval(correct: Sequence[bool | float], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
-    """The share of right answers in percent.
+@dataclass(frozen=True)
+class Table:
+    """What `crossed` takes: the answers of runs that differ only in their seed."""
 
-    Where all answers are right, or all wrong, a bootstrap has nothing to vary: Wilson's interval says then what such
-    a sample leaves open. ValueError without any answers.
+    values: Any
+    """[seeds, questions]: scores, or nats per unit; [seeds] where seeds were asked different questions."""
+    n: int
+    """Different questions."""
+
+    @property
+    def is_crossed(self) -> bool:
+        """Whether all seeds have the same questions."""
+        return self.values.ndim == 2
+
+    @property
+    def effect(self) -> Effect:
+        """The mean over seeds and questions."""
+        return crossed(self.values) if self.is_crossed else over_values(self.values)
+
+
+def table(runs: Sequence[Answers]) -> Table:
+    """The answers of runs to the questions that all of them share; their means if they share less than half.
+
+    Texts weigh by their units: an entry is the text's contribution to the nats per unit of all texts, and the means of
+    rows are those nats. ValueError without any answers.
     """
-    if not len(correct):
+    every = dict.fromkeys(question for run in runs for question in run)
+    common = [question for question in every if all(question in run for run in runs)]
+    if not all(runs) or not runs:
         raise ValueError("an interval needs at least one document")
-    scores = np.asarray(correct, dtype=float) * 100
-    if scores.min() == scores.max() and scores[0] in (0.0, 100.0):
-        low, high = wilson(round(float(scores.sum()) / 100), len(scores))
-        return Interval(float(scores[0]), 100 * low, 100 * high, len(scores))
+    if 2 * len(common) < max(map(len, runs)):
+        return Table(np.array([_weighted([*run.values()]).mean() for run in runs]), len(every))
+    return Table(np.array([_weighted([run[question] for question in common]) for run in runs]), len(common))
 
-    value = float(scores.mean())
-    return Interval(value, *bootstrap_ends(value, (scores,), np.mean, seed, resamples), len(scores))
+
+def _weighted(answers: Sequence[tuple[float, float]]) -> Any:
+    """One seed's entries [questions]: linearised about the ratio of sums (the delta method), so that lengths do not count as spread."""
+    values, units = np.array(answers, dtype=float).T
+    if not units.sum() > 0:
+        raise ValueError("perplexity needs at least one word or token")
+    mean = values.sum() / units.sum()
+    return mean + (values - mean * units) * len(units) / units.sum()
+
+
+def score_interval(runs: Sequence[Answers]) -> Interval:
+    """The mean score in percent of runs that differ only in their seed. ValueError without any answers."""
+    answers = table(runs)
+    effect = answers.effect
+    is_binary = {score for run in runs for score, _ in run.values()} <= {0.0, 100.0}
+    if is_binary and (len(runs) == 1 or not effect.error):
+        # Also where all seeds answer alike: what so many questions leave open.
+        low, high = (100 * end for end in wilson(round(effect.value * answers.n / 100), answers.n))
+    else:
+        low, high = (min(100.0, max(0.0, end)) for end in effect.ends)
+    return Interval(effect.value, low, high, answers.n)
+
+
+def mean_interval(runs: Sequence[Answers]) -> Interval:
+    """The mean of anything else, as the nats of gold answers. ValueError without any answers."""
+    answers = table(runs)
+    return Interval(answers.effect.value, *answers.effect.ends, answers.n)
+
+
+def perplexity_interval(runs: Sequence[Answers]) -> Interval:
+    """exp(-nats per unit) of runs that differ only in their seed, of which it is the geometric mean.
+
+    Of all documents together, not a mean over documents. ValueError without any units.
+    """
+    answers = table(runs)
+    effect = answers.effect
+    low, high = effect.ends
+    return Interval(exponential(-effect.value), exponential(-high), exponential(-low), answers.n)
+
+
+def exponential(exponent: float) -> float:
+    """exp, infinite where a float ends."""
+    return math.exp(exponent) if exponent < 700 else math.inf
 
 
 def wilson(right: int, n: int) -> tuple[float, float]:
     """Wilson's 95 % interval of the share `right` / `n`, both ends in 0 to 1; `n` is at least 1."""
-    interval = binomtest(right, n).proportion_ci(CONFIDENCE, "wilson")
+    interval = binomtest(right, n).proportion_ci(1 - LEVEL, "wilson")
     return float(interval.low), float(interval.high)
-
-
-def perplexity(log_likelihoods: Sequence[float], units: Sequence[int]) -> float:
-    """exp(-sum of log-likelihoods / sum of units): of all documents together, not a mean over documents."""
-    total = sum(units)
-    if total <= 0:
-        raise ValueError("perplexity needs at least one word or token")
-    exponent = -math.fsum(log_likelihoods) / total
-    return math.exp(exponent) if exponent < 700 else math.inf
-
-
-def perplexity_interval(
-    log_likelihoods: Sequence[float], units: Sequence[int], seed: int = 0, resamples: int = RESAMPLES
-) -> Interval:
-    """Perplexity per unit (word or token), with the documents resampled.
-
-    `log_likelihoods[n]` is the sum over document n in nats, `units[n]` its number of words or tokens; ValueError without any.
-    """
-    value = perplexity(log_likelihoods, units)
-    sums, counts = np.asarray(log_likelihoods, dtype=float), np.asarray(units, dtype=float)
-
-    def statistic(sums: Any, counts: Any, axis: int = -1) -> Any:
-        # A resample of empty documents alone has no perplexity: infinity, never an error.
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            result = np.exp(-np.sum(sums, axis=axis) / np.sum(counts, axis=axis))
-        return np.nan_to_num(result, nan=np.inf, posinf=np.inf)
-
-    ends = bootstrap_ends(value, (sums, counts), statistic, seed, resamples)
-    return Interval(value, *ends, len(sums))
-
-
-def bootstrap_ends(
-    value: float, data: tuple[Any, ...], statistic: Any, seed: int, resamples: int
-) -> tuple[float, float]:
-    """The 95 % percentile interval of `statistic(*data)`, whole documents resampled; `value` where one has nothing to."""
-    n = len(data[0])
-    # One document has nothing to be resampled; scipy refuses it.
-    if n == 1 or resamples < 1 or not math.isfinite(value):
-        return value, value
-    # scipy also computes a standard error, which warns where a resample is infinite.
-    with np.errstate(invalid="ignore"):
-        result = bootstrap(
-            data,
-            statistic,
-            paired=True,
-            vectorized=True,
-            n_resamples=resamples,
-            batch=max(1, _DRAWS_AT_ONCE // n),
-            confidence_level=CONFIDENCE,
-            method="percentile",
-            rng=np.random.default_rng(seed),
-        )
-    low, high = (float(end) for end in result.confidence_interval)
-    return low, high

@@ -220,8 +220,6 @@ class EvaluationConfig:
     samples: Annotated[Any, NOTHING] = None  # their ids are an input
     """Only the examples with these ids, whatever the limits are: a list for all benchmarks, a mapping from benchmark to list, or a file
     with either in JSON or with an id a line; null is all."""
-    bootstrap: Count = 1000
-    """Resamples behind an interval."""
     accept_faults: Annotated[bool, NOTHING] = False
     """Count an evaluation as done although a tool or server failed in some answers; false: the same command asks for
     these again."""
