@@ -37,7 +37,7 @@ def store() -> Runs:
     return Runs()
 
 
-def test_a_table_shows_the_settings_that_most_systems_share_and_counts_the_others(store: Runs) -> None:
+def test_a_table_shows_the_largest_group_that_compares_and_names_the_others(store: Runs) -> None:
     training = trained(store)
     evaluated(store, "model", accuracy("svamp", 4.0))
     evaluated(store, "toolformer", accuracy("svamp", 12.0) | accuracy("nq", 1.0), training)
@@ -45,9 +45,17 @@ def test_a_table_shows_the_settings_that_most_systems_share_and_counts_the_other
     evidence = reader.read(store)
     assert values(evidence) == {"model": 4.0, "toolformer": 12.0}
     (left_out,) = evidence.remarks
-    assert left_out.startswith("Other finished evaluations left out: 1.") and "compare RUN RUN" in left_out
+    assert (
+        left_out.startswith("Left out: 1 other finished evaluation: ")
+        and "(SVAMP, n = 20)" in left_out
+        and "compare RUN RUN" in left_out
+    )
     evaluated(store, "model", accuracy("svamp", 80.0, n=20), comparison="only twenty")
-    assert values(store) == {"model": 80.0, "toolformer": 90.0}  # as many systems, and newer
+    assert values(store) == {"model": 4.0, "toolformer": 12.0}, "the smaller one is newer"
+    evaluated(store, "model", accuracy("svamp", 5.0, n=9000), comparison="many")
+    assert values(store) == {"model": 4.0, "toolformer": 12.0}, "the larger one compares nothing"
+    evaluated(store, "toolformer", accuracy("svamp", 13.0, n=9000), training, comparison="many")
+    assert values(store) == {"model": 5.0, "toolformer": 13.0}
     assert values(store, "nq") == {"toolformer": 1.0}  # another table, other settings
     evaluated(store, "model", accuracy("svamp", 7.0), experiment="two", comparison="only twenty")
     assert values(store, experiment="two") == {"model": 7.0}
@@ -93,6 +101,26 @@ def test_figure_4_is_of_the_tables_k(store: Runs) -> None:
     assert {model: sizes[model, "toolformer", "svamp"].value for model in rights} == rights
 
 
+def test_a_small_sweep_over_k_takes_no_row_away(store: Runs) -> None:
+    """The demo at k = 1, then three values of k on ten questions, the paper's among them."""
+    training = trained(store)
+    for system, score in (("model", 4.0), ("toolformer_disabled", 5.0)):
+        evaluated(store, system, accuracy("svamp", score, n=100), training if score == 5.0 else None)
+    evaluated(store, "toolformer", accuracy("svamp", 78.0, n=100), training, k=1)
+    for k in (0, 1, 10):
+        evaluated(
+            store,
+            "toolformer",
+            accuracy("svamp", 70.0, n=10, calculator=0.5),
+            training,
+            k=k,
+            comparison="ten",
+        )
+    evidence = reader.read(store)
+    assert values(evidence) == {"model": 4.0, "toolformer_disabled": 5.0, "toolformer": 78.0}
+    assert {k for k, _ in evidence.by_k} == {0, 1, 10}, "the sweep has its own table"
+
+
 def of_seeds(store: Runs, folder: Path, seeds: Sequence[int], limited: bool) -> Runs:
     """M and Toolformer, both evaluated at each seed, and Toolformer trained at each; `limited` to questions of its own."""
     folder.mkdir()
@@ -131,7 +159,9 @@ def test_runs_that_differ_only_in_their_seed_are_one_row(tmp_path: Path, limited
     evaluated(store, "toolformer", accuracy("svamp", 99.0), trained(store, seed=2, replicate="another"))
     evaluated(store, "toolformer", accuracy("svamp", 99.0), comparison="others")
     evidence = reader.read(of_seeds(store, tmp_path / "two", (0, 1), limited))
-    assert len(evidence.scores["toolformer", "svamp"].runs) == 2 and "left out: 2." in evidence.remarks[-1]
+    assert len(evidence.scores["toolformer", "svamp"].runs) == 2 and evidence.remarks[-1].startswith(
+        "Left out: 2 "
+    )
 
 
 def test_a_sweep_over_k_stands_in_table_9_alone(store: Runs) -> None:
@@ -169,7 +199,7 @@ def test_wordings_have_a_table_of_their_own_and_stand_in_no_other(store: Runs) -
     for task in ("svamp", "heldout_perplexity"):
         assert values(evidence, task) == {"toolformer": 10.0, "model": 3.0}
     (remark,) = evidence.remarks
-    assert remark.startswith("Other finished evaluations left out: 1.")
+    assert remark.startswith("Left out: 1 ")
     (row,) = shown(evidence)["wordings"].rows
     assert [cell.text for cell in row] == "Toolformer SVAMP 3 7.0 16.0 11.0 25.0 75.0 50.0".split()
     assert [cell.detail for cell in row[3:]] == ["b", "a", "", "paper", "a", ""]
@@ -196,7 +226,7 @@ def test_toolformer_by_threshold_where_all_else_is_equal(
     console.show(tables.content(evidence), ["by_threshold"])
     printed = capsys.readouterr().out
     assert "\nBy τ_f Score by filtering threshold" in printed and "Runs" not in printed
-    assert printed.startswith("Other finished evaluations left out: 2.")
+    assert printed.startswith("Left out: 2 ")
     table = by_threshold(evidence)
     rows = [[cell.text for cell in row] for row in table.rows]
     assert rows == [["0.3", "5", "33", "8.0"], ["1", "5", "10", "7.0"]]

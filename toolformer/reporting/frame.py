@@ -26,7 +26,7 @@ Runs = Mapping[str, Run]
 """By id."""
 COLUMNS = [
     *"run id task system policy k wording baseline comparison data model".split(),
-    *"training replicate unfiltered thresholds sampled_by seed faults parameters".split(),
+    *"training replicate unfiltered thresholds sampled_by seed faults parameters n".split(),
 ]
 """Of a frame. A cell's `training` is an id, `replicate` the key of the trainings that differ only in the seed, `unfiltered`
 of those that differ in τ_f too; `sampled_by` is the seed that chose the questions, `seed` that of the training, if any."""
@@ -96,7 +96,10 @@ def frame(evaluated: Sequence[Run], trained: Runs, annotated: Runs) -> DataFrame
             "sampled_by": run.setting("seed", 0),
             "seed": (training or run).setting("seed", 0),
         }
-        rows += [{**facts, "task": task, "faults": faults(run, task)} for task in scores(run)]
+        rows += [
+            {**facts, "task": task, "faults": faults(run, task), "n": run.metrics.get(f"{task}/n", 0)}
+            for task in scores(run)
+        ]
     return DataFrame(rows, columns=COLUMNS, dtype=object)
 
 
@@ -141,9 +144,7 @@ def select(cells: DataFrame, further: DataFrame) -> Selection:
     worded = _of_one_training(of_model)
     own = worded[worded.wording == PAPER]
     called = own if len(own) else worded
-    policies = [*called.policy[called.system == "toolformer"]]
-    policy = next((policy for policy in policies if policy != "0"), DEFAULT_POLICY)
-    policy = DEFAULT_POLICY if DEFAULT_POLICY in policies else policy
+    policy = _policy(called)
     trained = worded[worded.data != ""].sort_values("seed", kind="stable").drop_duplicates("data")
     trainings = dict(zip(trained.data, trained.training, strict=True))
     at_policy = of_model[(of_model.wording == PAPER) & (_rows(of_model, policy) == "toolformer")]
@@ -163,7 +164,7 @@ def select(cells: DataFrame, further: DataFrame) -> Selection:
 
 
 def comparable(cells: DataFrame, row: list[str]) -> dict[Any, Seeds]:
-    """The cells of a table by row and task: of the `comparison` with most rows (then the newest) the newest run per seed.
+    """The cells of a table by row and task: of the largest `comparison` (`_largest`) the newest run per seed.
 
     Rows share a table if their questions were chosen by the same seed; evaluations of other seeds join theirs. One in which
     tools were broken counts only if there is no other.
@@ -173,7 +174,7 @@ def comparable(cells: DataFrame, row: list[str]) -> dict[Any, Seeds]:
     """
     if cells.empty:
         return {}
-    comparison, _ = _most(cells, ["comparison", "sampled_by"], row)
+    comparison = _largest(cells, row)[0]
     cells = cells[cells.comparison == comparison]
     common = _most(cells.sort_values("sampled_by", kind="stable"), ["sampled_by"], row)
     # Further seeds of an untrained model count where a trained one was asked the same.
@@ -184,6 +185,31 @@ def comparable(cells: DataFrame, row: list[str]) -> dict[Any, Seeds]:
     cells = cells.sort_values(["broken", "apart"], kind="stable").drop_duplicates([*row, "task", "seed"])
     groups = cells.groupby([*row, "task"], sort=False)
     return {key: [*group.sort_values("seed").run] for key, group in groups if not all(group.apart)}
+
+
+def _policy(cells: DataFrame) -> str:
+    """The policy of the Toolformer that was measured with most: other systems and questions; of equals the paper's k."""
+    sizes: dict[str, tuple[Any, ...]] = {}
+    for policy in dict.fromkeys(cells.policy[cells.system == "toolformer"]):
+        rows = cells.assign(row=_rows(cells, policy))
+        tables = [
+            _largest(table, ["row"])[1] for _, table in rows[rows.row != ""].groupby("task", sort=False)
+            if (table.row == "toolformer").any()
+        ]  # fmt: skip
+        sizes[policy] = (policy != "0", max(tables), policy == DEFAULT_POLICY)
+    return max(sizes, key=sizes.__getitem__, default=DEFAULT_POLICY)
+
+
+def _largest(cells: DataFrame, row: list[str]) -> tuple[str, tuple[bool, float, int]]:
+    """The `comparison` that a table shows, and its size: one that compares rows before one that cannot, then by its number
+    of questions and of rows; of equals the newest. So a small run does not replace an earlier, larger one.
+    """
+    sizes = {}
+    for key, group in cells.groupby(["comparison", "sampled_by"], sort=False):
+        rows = len(group.drop_duplicates(row))
+        sizes[key] = (rows > 1, float(group.groupby("task").n.max().sum()), rows)
+    largest = max(sizes, key=sizes.__getitem__)
+    return largest[0], sizes[largest]
 
 
 def _most(cells: DataFrame, key: list[str], values: list[str]) -> Any:

@@ -101,11 +101,14 @@ def _remarks(cells: DataFrame, selection: Selection) -> Iterator[str]:
         yield f"Toolformer was decoded at {at} (the paper's k is {DEFAULT_POLICY})."
     shown = selection.cells["scores"]
     tasks = {key[-1] for key in (*shown, *selection.cells["wordings"])}
-    if left_out := {*cells.id[cells.task.isin(tasks)]} - selection.used():
+    left_out = cells[cells.task.isin(tasks) & ~cells.id.isin(selection.used())].drop_duplicates("id")
+    if len(left_out):
+        named = [f"{run.id[:8]} ({title_of(task)}, n = {n:,.0f})" for run, task, n in _cells_of(left_out)[:5]]
+        more = ", ..." * (len(left_out) > 5)
         yield (
-            f"Other finished evaluations left out: {len(left_out):,}. A table shows one model, one "
-            "training and one group of equal settings, and the newest run in each cell; toolformer compare RUN RUN "
-            "reports which keys differ."
+            f"Left out: {len(left_out):,} other finished evaluation{'s' * (len(left_out) > 1)}: {', '.join(named)}{more}. A "
+            "table shows one model, one training and, of the groups of equal settings, the one with most questions, with the "
+            "newest run in each cell; toolformer compare RUN RUN reports which keys differ."
         )
     for name, task, run in ((*cell, run) for cell, runs in shown.items() for run in runs):
         if faults(run, task):
@@ -113,6 +116,10 @@ def _remarks(cells: DataFrame, selection: Selection) -> Iterator[str]:
                 f"{SYSTEMS.get(name, name)} on {title_of(task)}: a tool or server failed in {faults(run, task):,} of "
                 f"{round(run.metrics.get(f'{task}/n', 0)):,} answers of run {run.id[:8]}; they are scored as they are."
             )
+
+
+def _cells_of(cells: DataFrame) -> list[tuple[Run, str, float]]:
+    return list(zip(cells.run, cells.task, cells.n, strict=True))
 
 
 def _trainings(selection: Selection, trained: Iterable[Run], known: Runs) -> dict[str, Run]:
