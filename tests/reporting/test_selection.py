@@ -111,7 +111,7 @@ def test_a_small_sweep_over_k_takes_no_row_away(store: Runs) -> None:
         evaluated(
             store,
             "toolformer",
-            accuracy("svamp", 70.0, n=10, calculator=0.5),
+            accuracy("svamp", 70.0, n=10) | {"svamp/n_ac": 5.0},
             training,
             k=k,
             comparison="ten",

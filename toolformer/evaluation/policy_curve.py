@@ -9,7 +9,7 @@ import numpy as np
 
 from toolformer.decoding.trace import NO_OTHERS, Trace
 from toolformer.statistics.paired import mcnemar
-from toolformer.statistics.power import LEVEL, holm
+from toolformer.statistics.crossed import LEVEL, holm
 
 POINTS = 40
 """Most values of a policy that are tried."""

@@ -165,13 +165,13 @@ def as_json(comparison: Comparison) -> str:
 
 def content(comparison: Comparison) -> Content:
     """For the terminal: what was measured, and the settings that differ, if any do."""
-    heads = ("n", "A", "B", "B - A", "only A right", "only B right", "p", "p (Holm)", "detectable")
+    heads = ("n", "A", "B", "B - A", "only A", "only B", "p", "p (Holm)", "detectable")
     columns = [Column("benchmark", numeric=False), Column("measure", numeric=False), *map(Column, heads)]
     rows = [_row(compared) for compared in comparison.benchmarks]
     number = sum(compared.comparison.p_value is not None for compared in comparison.benchmarks)
     tests = dict.fromkeys(compared.comparison.test for compared in comparison.benchmarks)
     legend = (
-        f"95 % intervals in brackets; of perplexities B / A. p by {'; '.join(tests)}. "
+        f"95 % intervals in brackets; of perplexities B / A. Only A: answers that A alone has right. p by {'; '.join(tests)}. "
         f"Holm: corrected for {number} comparison{'' if number == 1 else 's'}. "
         "Detectable: the smallest true difference that is significant at 5 % in four cases of five."
     )
