@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from toolformer.decoding.trace import NO_OTHERS, Trace
-from toolformer.statistics.paired import mcnemar
 from toolformer.statistics.crossed import LEVEL, holm
+from toolformer.statistics.paired import mcnemar
 
 POINTS = 40
 """Most values of a policy that are tried."""
