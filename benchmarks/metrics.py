@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from toolformer.data.numbers import UNSIGNED, exact
+from toolformer.data.numbers import GROUPED, UNSIGNED, exact, ungrouped
 
 _NUMBER = re.compile(
     # Not inside a word or another number: x2, B12, v1.5.
@@ -134,9 +134,11 @@ _OPERAND = re.compile(r"[)\].%°\u2032\u2033-]\Z|[0-9][$€£¥'\"]\Z")
 """Text before a hyphen that is not a sign, besides letters and digits: (2)-3, 30%-40%, 5'-6'."""
 _NUMBER_WITHIN = re.compile(
     # With thousands or decimals, beside other signs or letters (10,000-year, US$1,000), but no part of 1.2.3 or 12.05.2020.
-    rf"{_SIGN}?(?<![0-9])(?<![0-9][.,])(?:[0-9]{{1,3}}(?:,[0-9]{{3}})+(?:\.[0-9]+)?|[0-9]+\.[0-9]+|(?<![\w).])\.[0-9]+)"
+    rf"{_SIGN}?(?<![0-9])(?<![0-9][.,])(?:{GROUPED}|[0-9]+\.[0-9]+|(?<![\w).])\.[0-9]+)"
     r"(?![0-9])(?![.,][0-9])"
 )
+_BLANK_IN_NUMBER = re.compile(rf"(?<![\w.,])(?=\d{{1,3}}[\u00a0\u2007\u2009\u202f]){GROUPED}")
+"""A number whose groups have blanks between them, which must not separate words."""
 _INITIALS = re.compile(r"\b([^\W\d_]\.)\s+(?=[^\W\d_]\.)")
 _ABBREVIATION = re.compile(
     # With its last dot, unless a word follows it directly: J.K.Rowling.
@@ -174,6 +176,7 @@ def _chunks(text: str) -> list[str]:
     Without invisible format characters, such as soft hyphens.
     """
     text = "".join(char for char in text if unicodedata.category(char) != "Cf")
+    text = _BLANK_IN_NUMBER.sub(lambda number: re.sub(r"\s", ",", number[0]), text)
     return _CHINESE.sub(r" \g<0> ", _INITIALS.sub(r"\1", _plain(text))).split()
 
 
@@ -215,7 +218,7 @@ def _plain_words(chunk: str) -> list[str]:
 
 def _numeral(number: str) -> str:
     """One spelling of a number: "1,000.0" and "01000" are "1000"."""
-    whole, _, decimals = number.removeprefix(_SIGN).replace(",", "").partition(".")
+    whole, _, decimals = ungrouped(number.removeprefix(_SIGN)).partition(".")
     whole, decimals = whole.lstrip("0") or "0", decimals.rstrip("0")
     minus = _SIGN if number.startswith(_SIGN) else ""
     return f"{minus}{whole}.{decimals}" if decimals else f"{minus}{whole}"

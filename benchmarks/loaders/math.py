@@ -23,6 +23,11 @@ from toolformer.benchmarks.metrics import as_number, as_written
 _MASK = re.compile(r"\b(?:(?:N_|NUM_?|number_?|temp_?)(\d{1,4})|(?:NUM|temp)_[a-z]|NUM)\b", re.IGNORECASE)
 """A mask that some copies have for a number, with its index if it has one."""
 
+_NEVER_FILLED = re.compile(
+    r"[\[{<](?:N_?\d{1,4}|(?:NUM|number|temp)_?(?:\d{1,4}|[a-z])?)[\]}>]|\{\d{1,4}\}|#0(?!\d)|\bN0\b",
+    re.IGNORECASE,
+)
+"""Masks of other forms: [NUM0], {0}, #0, N0. Masks are counted from 0, and nothing else in a problem is written so."""
 _OPERATOR = re.compile(r"[-+*/](?=\s)|(?<=[\w.)])[-+*/]")
 
 Problem = tuple[str, str, Any]
@@ -90,6 +95,8 @@ def _problems(
         if operations and count_operations(equation) != operations:
             return f"not {operations} operations"
         context, question, raw = read(row, place)
+        if _NEVER_FILLED.search(f"{context} {question}"):
+            return "masked numbers in the question"
         context, question = (_unmasked(text, row.get("numbers")) for text in (context, question))
         if _MASK.search(f"{context} {question}"):
             return "masked numbers in the question"

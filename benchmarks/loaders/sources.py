@@ -106,7 +106,7 @@ def read_json(path: Path) -> Any:
         if len(content) > LONGEST:
             raise ValueError(f"it is longer than {LONGEST >> 20} MiB")
         return json.loads(content)
-    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error, BadRow) as error:
         raise UserError(f"{path}: the file cannot be read ({one_line(error)}); write it again") from error
 
 

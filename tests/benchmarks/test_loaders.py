@@ -242,8 +242,16 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         ("temp_1 less temp_0 .", [1, 2], "2 less 1 ."),
         ("NUM_0 less N_01 .", "1 2", "1 less 2 ."),
         ("Number 0 and a number , 3.5 .", None, "Number 0 and a number , 3.5 ."),
-        *((question, "1 2", None) for question in ("number2 .", "NUM less NUM .", "temp_a less [NUM] .")),
+        *(
+            (question, "1 2", None)
+            for question in ("number2 .", "NUM less NUM .", "temp_a less [NUM] .", "[NUM0] less [NUM1] .")
+        ),
         ("temp_0 less temp_1 .", None, None),
+        *(
+            (question, "1 2", None)
+            for question in ("#0 less #1 .", "{0} less {1} .", "N0 less N1 .", "<num0> less 1 .")
+        ),
+        ("Team #1 ran 3 of (2) miles on the N1 .", None, "Team #1 ran 3 of (2) miles on the N1 ."),
     ],
 )
 def test_masked_numbers_are_put_back_or_the_row_is_dropped(

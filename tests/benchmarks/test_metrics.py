@@ -29,7 +29,8 @@ def test_the_examples_in_the_docstrings_hold(module: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("completion", "number"),
     [
-        ("The answer is 5.", "5"), (" 5 + 3 = 8 apples, not 9", "8"), (" 1,2345", "1"), (" $ 5 and 6", "5"),
+        ("The answer is 5.", "5"), (" 5 + 3 = 8 apples, not 9", "8"), (" 1,2345", "1"), (" 1,00,005 rupees", "100005"),
+        (" 5\u202f000", "5000"), (" 5'000.5", "10001/2"), (" = 12\u00a0345\u00a0678 m", "12345678"), (" $ 5 and 6", "5"),
         (" -$5", "-5"), (" $-5", "-5"), (" 5%", "5"), (" 14th", "14"), (" \u22123", "-3"), (" (-3)", "-3"),
         ("= - 3", "-3"), (" 5-3", "5"), (" (2)-3", "2"), (" 1/2 of it", "1/2"), (" 2 1/2 cups", "5/2"),
         (" 1/0", "1"), (" 3/4/2020", "3"), (" B12 has 4", "4"), (" in No.5", "5"), (" x <= 5 and 6", "5"),
@@ -96,7 +97,8 @@ def test_an_answer_that_is_no_number_is_refused(answer: str | float) -> None:
     [
         (' **"MONDAY"**!', ["monday"], True), ("\n\nIt was a Monday", ["Monday"], True),
         (" - one - two - three - four - Monday", ["Monday"], True),
-        (" the a the a the Monday", ["Monday"], False), (" 2011", ["1", "1st"], False),
+        (" about 1\u202f000\u00a0m", ["1,000"], True), (" 1,00,000 rupees", ["100000"], True), (" CHF 1'000.50", ["1000.5"], True),
+        (" 1999\u00a0100 of them", ["1999"], True), (" the a the a the Monday", ["Monday"], False), (" 2011", ["1", "1st"], False),
         (" the 14th of May", ["14", "14th"], True), (" August 14, 2020", ["14"], True),
         (" 1,234.0 days", ["1234"], True), ("It was -5°C there", ["5"], False),
         ("It was -5°C there", ["-5"], True), ("答案是-5。", ["-5"], True), ("答案是５、不是６！", ["5"], True),

@@ -1,8 +1,10 @@
 """Files and folders of texts, packed and plain, JSON lines and Parquet, whole and broken; CCNet, the hub and the demo corpus."""
 
+import bz2
 import datetime
 import gzip
 import json
+import lzma
 import re
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from hypothesis import strategies as st
 from tests.conftest import Log
 from toolformer.data import Corpus, Document, Fields, FileCorpus, HubCorpus, date_from_url, demo_corpus
 from toolformer.data.document import content_id, document_from_row
+from toolformer.data.parquet import read_table
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import compose, validate
@@ -46,7 +49,13 @@ def zstandard(data: bytes) -> bytes:
     return packed
 
 
-PACKED = {"c.jsonl": lambda data: data, "c.jsonl.gz": gzip.compress, "c.jsonl.zst": zstandard}
+PACKED = {
+    "c.jsonl": lambda data: data,
+    "c.jsonl.gz": gzip.compress,
+    "c.jsonl.bz2": bz2.compress,
+    "c.jsonl.zst": zstandard,
+    "skippable.jsonl.zst": lambda data: b"\x50\x2a\x4d\x18\x03\x00\x00\x00xyz" + zstandard(data),
+}
 
 
 def texts(corpus: Any) -> list[str]:
@@ -116,6 +125,53 @@ def test_a_damaged_archive_never_ends_in_a_traceback(tmp_path: Path, name: str) 
         assert found.skipped
     path.write_bytes(b"")
     assert not texts(FileCorpus(path, "jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        (lzma.compress(lines(ROWS)), "packed with xz"),
+        (b"\x04\x22\x4d\x18\x64\x40\xa7", "packed with lz4"),
+        (b"PK\x03\x04rest", "a zip archive"),
+        (b"PAR1rest", "a Parquet file"),
+        (lines(ROWS).decode().encode("utf-16"), "not UTF-8 but UTF-16"),
+    ],
+)
+@pytest.mark.parametrize("source", ["jsonl", "text"])
+def test_a_packing_that_is_not_read_is_named(tmp_path: Path, data: bytes, named: str, source: str) -> None:
+    path = tmp_path / "c.odd"
+    path.write_bytes(data)
+    said = refusal(lambda: texts(corpus(f"corpus={source}", f"corpus.path={path}")))
+    assert f"{path}, the whole file: {named} (" in said
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("text", "c.jsonl"), ("text", "c.json.gz"), ("text", "c.parquet"), ("jsonl", "c.pq"), ("parquet", "c.jsonl"), ("parquet", "c.txt")],
+)  # fmt: skip
+def test_a_reader_that_does_not_fit_the_file_is_refused(tmp_path: Path, source: str, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(lines(ROWS))
+    said = refusal(lambda: texts(corpus(f"corpus={source}", f"corpus.path={path}")))
+    assert f"{path} is " in said and f"and corpus={source} reads " in said
+
+
+def test_the_hub_refuses_a_file(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, *ROWS[:1])
+    said = refusal(lambda: texts(corpus("corpus=hub", f"corpus.path={path}")))
+    assert f"{path} is a file; corpus=files reads it" in said
+
+
+@pytest.mark.parametrize(
+    ("row", "says"), [({"date": "2020-01-02"}, 1), (ROWS[0] | {"date": "2020-01-02"}, 0)]
+)
+def test_the_log_names_the_field_that_counts_as_the_day_of_writing(
+    tmp_path: Path, row: dict[str, str], says: int, caplog: Log
+) -> None:
+    caplog.set_level("INFO")
+    found = FileCorpus(jsonl(tmp_path, {"text": "a"} | row, {"text": "b"} | row), "jsonl")
+    texts(found), texts(found)
+    assert sum("the field `date` counts as the day of writing" in line for line in caplog.messages) == says
 
 
 def test_many_bad_rows_are_counted_not_told_one_by_one(tmp_path: Path, caplog: Log) -> None:
@@ -376,6 +432,25 @@ def test_parquet_is_read_with_the_types_that_it_has(tmp_path: Path) -> None:
         Document("4", "Two.", "https://example.org/2019/01/02/", datetime.date(2019, 1, 2)),
     ]
     assert found.skipped == {"no text in field `text`": 1, "empty text": 1}
+
+
+def test_a_cell_that_is_too_long_costs_its_row_only(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "c.parquet", {"text": ["a", "b" * (2**24 + 1), "c"]})
+    found = FileCorpus(path)
+    assert texts(found) == ["a", "c"] and found.skipped == {"longer than 16 MiB": 1}
+
+
+def test_a_table_of_results_is_read_within_bounds(tmp_path: Path) -> None:
+    rows = 2**20
+    many = parquet(tmp_path / "many.parquet", {"n": pa.array([1] * rows)})
+    assert many.stat().st_size < 2**16
+    assert "holds 1,048,576 rows, more than a result has" in refusal(lambda: read_table(many))
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 2**10), pa.array(["x" * 2**20]))
+    large = parquet(tmp_path / "large.parquet", {"text": text.cast(pa.string())})
+    assert "holds more than 256 MiB" in refusal(lambda: read_table(large))
+    few = parquet(tmp_path / "few.parquet", {"n": [1, 2], "text": ["a", None]})
+    assert read_table(few, ["text"]).to_pylist() == [{"text": "a"}, {"text": None}]
+    assert read_table(parquet(tmp_path / "none.parquet", {"n": pa.array([], pa.int64())})).to_pylist() == []
 
 
 def test_a_text_that_is_not_utf_8_costs_its_row_only(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def values(text: str) -> list[Fraction]:
         ("1234-5678-9012-3456", []), ("1st 2nd 20th 1990s 3D COVID-19 F-16 room4 007", []),
         ("https://example.org/1/22/333?n=4 www.x5.org/6 me7@example8.org", []), ("10²", []),
         ("1,23 and 1,2,3 and 1..2x", ["1"]), ("", []),
+        ("₹1,00,000 of 12,34,567.5", ["100000", "1234567.5"]), ("1'234 and 5’000’000", ["1234", "5000000"]), ("0,123", []),
     ],
 )  # fmt: skip
 def test_numbers(text: str, expected: list[str]) -> None:
@@ -46,7 +47,10 @@ def test_numbers(text: str, expected: list[str]) -> None:
 
 
 @given(
-    st.integers(0, 10**12), st.integers(0, 6), st.sampled_from([",", "\u00a0", "\u202f", ""]), st.booleans()
+    st.integers(0, 10**12),
+    st.integers(0, 6),
+    st.sampled_from([",", "\u00a0", "\u2009", "\u202f", "'", "\u2019", ""]),
+    st.booleans(),
 )
 def test_a_number_reads_back_in_every_grouping(
     whole: int, decimals: int, separator: str, negative: bool
@@ -117,6 +121,15 @@ TODAY = datetime.date(2024, 6, 1)
         ("https://example.org/2013/2014/05/06/", (2014, 5, 6)),
         ("https://example.org/2031/01/01/2019/01/02/", (2019, 1, 2)),
         ("https://web.archive.org/web/20200814101500/http://example.org/2019/01/02/", (2019, 1, 2)),
+        # An archive's day is not the page's.
+        ("https://web.archive.org/web/20130102/https://b.example/x", None),
+        ("https://archive.today/2013.01.02-030405/https://b.example/x", None),
+        ("https://archive.ph/20130102/b.example/x", None),
+        ("https://webarchive.nationalarchives.gov.uk/20130102/https://b.example/x", None),
+        ("https://arquivo.pt/wayback/20130102/http://b.example/2012/03/04/x", (2012, 3, 4)),
+        ("https://wayback.example/7/20130102030405/http%3A%2F%2Fb.example/2012/03/04/x", (2012, 3, 4)),
+        ("https://archive.example.org/2020/08/14/story", (2020, 8, 14)),
+        ("https://example.org/2020/08/14/?from=https://b.example/", (2020, 8, 14)),
         ("https://example.org/2020/13/14/story", None), ("https://example.org/2021/02/29/story", None),
         ("https://example.org/1850/01/01/story", None), ("https://example.org/item/120200814", None),
         ("https://example.org/2020/08-14/", None), ("https://example.org/14/08/2020/", None),

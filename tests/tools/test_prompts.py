@@ -88,6 +88,11 @@ def test_a_file_that_teaches_nothing_is_refused(
     assert str(error.value).startswith(f"{file}: ") and reason in str(error.value)
 
 
+def test_a_byte_order_mark_is_no_part_of_a_prompt(tmp_path: Path) -> None:
+    (tmp_path / "sums.txt").write_text(GOOD, encoding="utf-8-sig")
+    assert read(tmp_path / "sums.txt").instruction == "Add calls:"
+
+
 def test_configuration_chooses_the_set(config: Config, tmp_path: Path) -> None:
     (tmp_path / "sums.txt").write_text(GOOD, encoding="utf-8")
     assert instantiate.tool_settings(config, "calculator").prompt == find("paper", "calculator")

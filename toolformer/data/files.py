@@ -16,7 +16,8 @@ from toolformer.errors import UserError, one_line
 
 JSONL, PARQUET, TEXT, MIXED = "jsonl", "parquet", "text", "files"
 SUFFIXES = {JSONL: (".jsonl", ".json", ".ndjson"), PARQUET: (".parquet", ".pq"), TEXT: (".txt",)}
-PACKED = (".gz", ".zst", ".zstd")
+PACKED = (".gz", ".bz2", ".zst", ".zstd")
+_NAMES = {JSONL: "JSON Lines", PARQUET: "Parquet", TEXT: "plain text"}
 DEMO_SPLITS = ("train", "heldout", "sums")
 """Texts of many kinds, held-out ones of the same kinds, and short ones with one or two worked sums."""
 
@@ -89,6 +90,12 @@ class FileCorpus(RowCorpus):
                 reason = f"{path} is neither JSON Lines nor Parquet nor text by its name"
                 formats = ", ".join(f"{self.key}={kind}" for kind in SUFFIXES)
                 raise UserError(f"{self.key}.path: {reason}; use one of {formats}")
+            named = _kind(path)
+            if named not in (None, kind) and (kind, named) != (JSONL, TEXT):
+                raise UserError(
+                    f"{self.key}.path: {path} is {_NAMES[named]} by its name, and {self.key}={kind} reads {_NAMES[kind]}; "
+                    f"use {self.key}={named}"
+                )
             if kind == PARQUET:
                 rows = read_parquet(path, self.fields, self.key, self.known)
             else:

@@ -39,6 +39,8 @@ class HubCorpus(RowCorpus):
     def _open(self) -> Any:
         from datasets import load_dataset, load_from_disk
 
+        if Path(self.path).expanduser().is_file():
+            raise UserError(f"{self.key}.path: {self.path} is a file; {self.key}=files reads it by its name")
         try:
             folder = Path(self.path).expanduser()
             if is_saved(folder):

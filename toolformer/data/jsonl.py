@@ -1,5 +1,6 @@
-"""JSON Lines and .txt files, plain or compressed with gzip or Zstandard (by the first bytes, not the name)."""
+"""JSON Lines and .txt files, plain or compressed with gzip, bzip2 or Zstandard (by the first bytes, not the name)."""
 
+import bz2
 import codecs
 import gzip
 import io
@@ -18,7 +19,19 @@ TOO_LONG = f"longer than {LONGEST >> 20} MiB"
 _BUFFER = 2**16
 _ARRAY = "the file is one JSON array; convert it to JSON Lines"
 _CONVERT = "python -c 'import json, sys; [print(json.dumps(row)) for row in json.load(sys.stdin)]' < FILE > FILE.jsonl"
-_GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_GZIP, _BZIP2 = b"\x1f\x8b", b"BZh"
+# A frame of Zstandard, or a skippable one, which may come first.
+_ZSTANDARD = (b"\x28\xb5\x2f\xfd", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)))
+_UNREAD = {
+    b"\xfd7zXZ": ("packed with xz", "unpack it with xz -d"),
+    b"\x04\x22\x4d\x18": ("packed with lz4", "unpack it with lz4 -d"),
+    b"PK\x03\x04": ("a zip archive", "unpack it with unzip"),
+    b"7z\xbc\xaf": ("a 7z archive", "unpack it with 7z x"),
+    b"PAR1": ("a Parquet file", "name it FILE.parquet, and read it with corpus=parquet"),
+    codecs.BOM_UTF16_LE: ("not UTF-8 but UTF-16", "convert it with iconv -f UTF-16 -t UTF-8"),
+    codecs.BOM_UTF16_BE: ("not UTF-8 but UTF-16", "convert it with iconv -f UTF-16 -t UTF-8"),
+}
+"""What a file is by its first bytes, and what makes it readable."""
 
 
 def read_jsonl(path: Path) -> Rows:
@@ -37,6 +50,8 @@ def read_jsonl(path: Path) -> Rows:
                     return
                 is_first = False
                 yield f"line {number}", _row(line, "utf-8-sig" if number == 1 else "utf-8")
+    except BadRow as error:
+        yield "the whole file", error
     except (EOFError, zlib.error, OSError) as error:
         yield f"after line {number}", broken_off(path, error)
 
@@ -46,6 +61,9 @@ def read_text(path: Path, field: str) -> Rows:
     try:
         with open(path, "rb") as file:
             text = unpacked(file).read(LONGEST + 1)
+    except BadRow as error:
+        yield "the whole file", error
+        return
     except (EOFError, zlib.error, OSError) as error:
         yield "the whole file", broken_off(path, error)
         return
@@ -75,10 +93,15 @@ def _row(line: bytes, encoding: str) -> Any:
 
 
 def unpacked(file: io.BufferedReader) -> BinaryIO:
-    """The decompressed content of a file, by gzip, Zstandard or none."""
-    head = file.peek(4)  # a pipe cannot be read twice
+    """The decompressed content of a file, by gzip, bzip2, Zstandard or none; BadRow for another packing."""
+    head = file.peek(6)  # a pipe cannot be read twice
+    for start, (kind, advice) in _UNREAD.items():
+        if head.startswith(start):
+            raise BadRow(kind, advice)
     if head.startswith(_GZIP):
         return cast(BinaryIO, gzip.open(file, "rb"))
+    if head.startswith(_BZIP2):
+        return cast(BinaryIO, bz2.open(file, "rb"))
     if head.startswith(_ZSTANDARD):
         import pyarrow as pa
 

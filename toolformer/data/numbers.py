@@ -1,7 +1,8 @@
 """The numbers in a text: their positions and exact values.
 
-For the calculator's heuristics (paper, appendix A.1), which choose texts to sample calls for. The paper does not define
-numbers: when in doubt, digits are not one. docs/method.md has the rules.
+`UNSIGNED` is how a number is written, wherever one is read: in texts, in answers and in the calculator's input. `numbers` and
+`compute` are the calculator's heuristics (paper, appendix A.1), which choose texts to sample calls for. The paper does not
+define numbers: when in doubt, digits are not one. docs/method.md has the rules.
 """
 
 import itertools
@@ -29,7 +30,12 @@ _UNSPACED = (
 TOKEN = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 """The heuristics' tokens, independent of any model: words, or characters of a script without blanks."""
 
-UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
+_SEPARATORS = ",\u00a0\u2007\u2009\u202f'\u2019"
+"""Between groups of thousands: a comma, blanks that do not break a line (an ordinary one does not group: 7 120), apostrophes."""
+_GROUPS = "|".join(rf"(?!0)\d{{1,3}}(?:{separator}\d{{3}})+" for separator in _SEPARATORS)
+GROUPED = rf"(?:(?:{_GROUPS}|(?!0)\d{{1,2}}(?:,\d{{2}})+,\d{{3}})(?!\d)(?:\.\d+)?)"
+"""Pattern of a number in groups, without a sign: 1,234.5, 1'234, and India's 1,00,000."""
+UNSIGNED = rf"(?:{GROUPED}|\d+(?:\.\d+)?|\.\d+)"
 """Pattern of a number without a sign: 1234, 1,234.5, .5; `exact` has its value."""
 
 CURRENCY = "$€£¥"
@@ -72,14 +78,13 @@ _UNIT = (
 _BODY = (
     r"(?P<whole>\d{1,3})[ \u00a0](?P<above>\d{1,2})/(?P<below>\d{1,3})(?![/\d])"
     r"|(?P<upper>(?<!/)\d{1,3})/(?P<lower>\d{1,3})(?!/)"
-    # No-break and thin spaces group thousands; ordinary ones (7 120) do not.
-    r"|(?P<grouped>\d{1,3}(?:[\u00a0\u2009\u202f]\d{3})+(?:\.\d+)?)"
     rf"|(?P<digits>{UNSIGNED})"
 )
 _NUMBER = re.compile(
     rf"(?<!{_WORD})(?<![.,])(?<!{_LETTER}[-–−])(?:(?<![\d)\]%])(?P<sign>[-−])(?=[{CURRENCY}.\d]))?[{CURRENCY}]?"
     rf"(?<![\d.,])(?:{_BODY})(?![.,]?\d)(?:(?={_UNIT})|(?!{_WORD}))(?P<percent>\s?%)?"
 )
+_UNGROUPED = str.maketrans("", "", _SEPARATORS)
 MOST_DIGITS = 30
 """Digits; longer ones are codes."""
 
@@ -102,7 +107,12 @@ class Number:
 def exact(digits: str) -> Fraction:
     """The value of a match of `UNSIGNED`."""
     # Via Decimal: int() refuses texts of more than 4,300 digits.
-    return Fraction(Decimal(digits.replace(",", "")))
+    return Fraction(Decimal(ungrouped(digits)))
+
+
+def ungrouped(digits: str) -> str:
+    """A match of `UNSIGNED` without the separators of its groups: digits and at most one point."""
+    return digits.translate(_UNGROUPED)
 
 
 def numbers(text: str) -> list[Number]:
@@ -176,7 +186,7 @@ def _values(match: re.Match[str]) -> list[tuple[Fraction, int]]:
         return (
             [(Fraction(upper, lower), 0)] if upper < lower else [(Fraction(upper), 0), (Fraction(lower), 0)]
         )
-    digits = match["digits"] or re.sub(r"\s", "", match["grouped"])
+    digits = ungrouped(match["digits"])
     whole, _, decimals = digits.partition(".")
     is_code = len(whole) > 1 and int(whole[0]) == 0  # 007, 0301234
     return [] if is_code or len(digits) > MOST_DIGITS else [(exact(digits), len(decimals))]

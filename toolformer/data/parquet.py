@@ -1,12 +1,20 @@
-"""Parquet files: the columns of documents, a few rows at a time."""
+"""Parquet files: the columns of documents, a few rows at a time; and tables of results, within bounds."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from toolformer.data.document import BadRow, Fields, listed
+from toolformer.data.jsonl import LONGEST, TOO_LONG
 from toolformer.data.row_corpus import Rows, broken_off
+from toolformer.errors import UserError
 
 _ROWS = 64
+_BATCH_BYTES = 2**28
+"""Bytes of a batch of documents, by the mean size of a row."""
+MOST_ROWS = 10**6
+MOST_BYTES = 2**28
+"""Rows and bytes of a table of results, such as the answers of an evaluation."""
 _BUFFER = 2**20
 
 
@@ -34,16 +42,54 @@ def read_parquet(path: Path, fields: Fields, key: str, known: dict[str, None]) -
                 return
             number = 0
             try:
-                for batch in file.iter_batches(_ROWS, columns=list(paths), use_threads=False):
+                for batch in file.iter_batches(
+                    _batch_rows(file.metadata), columns=list(paths), use_threads=False
+                ):
                     columns = (_values(batch, path) for path in paths.values())
                     for row in zip(*columns, strict=True):
                         number += 1
-                        yield f"row {number}", dict(zip(paths, row, strict=True))
+                        cells = dict(zip(paths, row, strict=True))
+                        too_long = next((cell for cell in row if isinstance(cell, BadRow)), None)
+                        yield f"row {number}", too_long or cells
             except (pa.ArrowException, OSError) as error:
                 lost = max(1, file.metadata.num_rows - number)
                 yield f"after row {number}", broken_off(path, error, count=lost)
     except (pa.ArrowException, OSError) as error:
         yield "the whole file", broken_off(path, error, "not a Parquet file")
+
+
+def read_table(
+    path: Path, columns: Sequence[str] | None = None, most_rows: int = MOST_ROWS, most_bytes: int = MOST_BYTES
+) -> Any:
+    """A file of results as a table of pyarrow, or some of its columns; raises as pyarrow does if it is not a Parquet file.
+
+    UserError beyond `most_rows`, or `most_bytes` in memory: a few megabytes on disk may hold gigabytes.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        rows, size, batches = file.metadata.num_rows, 0, []
+        if rows <= most_rows:
+            for batch in file.iter_batches(1024, columns=columns, use_threads=False):
+                size += batch.nbytes
+                batches.append(batch)
+                if size > most_bytes:
+                    break
+        if rows > most_rows or size > most_bytes:
+            what = f"{rows:,} rows" if rows > most_rows else f"more than {most_bytes >> 20} MiB"
+            raise UserError(f"{path} holds {what}, more than a result has; make it again")
+        schema = file.schema_arrow
+        if columns is not None:
+            schema = pa.schema([schema.field(name) for name in columns])
+        return pa.Table.from_batches(batches, schema)
+
+
+def _batch_rows(metadata: Any) -> int:
+    """`_ROWS`, or fewer if rows are so large on average that a batch would exceed `_BATCH_BYTES`."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    heaviest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0)
+    return int(max(1, min(_ROWS, _BATCH_BYTES // max(1, heaviest))))
 
 
 def _path(schema: Any, name: str) -> list[str]:
@@ -82,6 +128,13 @@ def _values(batch: Any, path: list[str]) -> list[Any]:
         column = column.dictionary_decode()
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         column = column.cast(pa.large_binary())
+    if pa.types.is_large_binary(column.type):
+        lengths = pc.binary_length(column).to_pylist()
+        if max((length or 0 for length in lengths), default=0) > LONGEST:
+            return [
+                BadRow(TOO_LONG) if (length or 0) > LONGEST else column[n].as_py()
+                for n, length in enumerate(lengths)
+            ]
     elif pa.types.is_temporal(column.type):
         column = column.cast(pa.string())
     values: list[Any] = column.to_pylist()

@@ -20,6 +20,7 @@ from toolformer.data.document import (
     names_of,
     value_at,
 )
+from toolformer.data.url_date import date_from_url
 from toolformer.errors import UserError, near, one_line
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class RowCorpus(ABC):
     known: dict[str, None] = field(default_factory=dict, init=False)
     """The names of fields in the rows."""
     _first: str = field(default="", init=False)
+    _says_dates: bool = field(default=True, init=False)
     _absent: dict[str, str] = field(default_factory=dict, init=False)
 
     @abstractmethod
@@ -80,6 +82,12 @@ class RowCorpus(ABC):
                             continue
                         for fault in faults:
                             self._count(fault, f"{name}, {position}", self.unread, logged)
+                        if self._says_dates and document.date and not date_from_url(document.url):
+                            self._says_dates = False
+                            log.info(
+                                "%s, %s: no date in the URL, so the field `%s` counts as the day of writing; if it holds the day of "
+                                "crawling, set %s.date_field=null", name, position, self.fields.date_field, self.key,
+                            )  # fmt: skip
                         yield document
         finally:  # also if a limit ends the reading
             for counts, kept in ((self.skipped, "skipped"), (self.unread, "kept without a field")):

@@ -26,8 +26,13 @@ _FORMS = [
         rf"(?<![a-z]){_NAME}{_SEPARATOR}{_DAY}(?P=s){_YEAR}(?!\d)",
     )
 ]
-# The day a page was archived is not the day it was written.
-_ARCHIVE = re.compile(r"//web\.archive\.org/web/\d{4,14}[a-z_]*/", re.IGNORECASE)
+# The day a page was archived is not the day it was written: an archive's address holds the page's, mostly with its scheme.
+_ENCLOSING = re.compile(r"^[^?#]*/(?=https?:/)", re.IGNORECASE)
+_ARCHIVE = re.compile(
+    r"//(?:web\.archive\.org/web|archive\.(?:today|ph|is|li|vn|md|fo)|arquivo\.pt/wayback|webarchive\.[\w.-]+)"
+    r"/\d[\d.-]{3,20}[a-z_]*/",
+    re.IGNORECASE,
+)
 
 
 def date_from_url(url: str | None, today: datetime.date | None = None) -> datetime.date | None:
@@ -35,12 +40,12 @@ def date_from_url(url: str | None, today: datetime.date | None = None) -> dateti
 
     Read are year, month and day in this order, joined by one of `/ - _ .` or run together, and with the month's English
     name also the other way round (/14-aug-2020/, /august/14/2020/). Years are 1900 to 2099. Impossible dates and dates
-    after `today` (by default the day in UTC) are passed over.
+    after `today` (by default the day in UTC) are skipped. Of an archive's address, only the archived page's counts.
     """
     if not url:
         return None
     latest = today or datetime.datetime.now(datetime.UTC).date()
-    plain = _ARCHIVE.sub("//", unquote(url))
+    plain = _ARCHIVE.sub("//", _ENCLOSING.sub("", unquote(url)))
     dates: list[tuple[int, datetime.date]] = []
     for form in _FORMS:
         for match in form.finditer(plain):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from toolformer.data.parquet import read_table
 from toolformer.errors import UserError
 from toolformer.evaluation.metrics import GOLD_NATS
 from toolformer.reporting.frame import BASELINE
@@ -47,7 +48,7 @@ def read_samples(path: Path, more: Sequence[str] = ()) -> list[dict[str, Any]]:
         if missing := [name for name in needed if name not in names]:
             raise KeyError(missing[0])
         wanted = dict.fromkeys([*needed, DATE, *more])
-        rows = pq.read_table(path, columns=[name for name in wanted if name in names]).to_pylist()
+        rows = read_table(path, [name for name in wanted if name in names]).to_pylist()
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{path} holds no samples ({type(error).__name__}); evaluate again") from error
     return [{**wanted, **row} for row in rows]

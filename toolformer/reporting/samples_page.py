@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from toolformer.data.parquet import read_table
 from toolformer.data.sampling import Sample, hash64
 from toolformer.evaluation.ladder.classes import CLASSES
 from toolformer.reporting import candidate_stats
@@ -165,7 +166,7 @@ def _question(rows: Sequence[Row | None], classes: Sequence[Mapping[str, str]]) 
 
 def _classes(path: Path | None) -> dict[str, str]:
     """Why each sample is right or wrong, by id, as it is shown."""
-    rows = pq.read_table(path, columns=["id", "class"]).to_pylist() if path else []
+    rows = read_table(path, ["id", "class"]).to_pylist() if path else []
     return {row["id"]: CLASSES.get(row["class"], row["class"]) for row in rows}
 
 

@@ -135,7 +135,7 @@ def sample_ids(samples: Any) -> Samples:
     try:
         if isinstance(samples, str):
             key = f"{key}: {samples}"
-            text = Path(samples).expanduser().read_text(encoding="utf-8").strip()
+            text = Path(samples).expanduser().read_text(encoding="utf-8-sig").strip()
             content = json.loads(text) if text[:1] in ("[", "{") else [*map(str.strip, text.splitlines())]
         adapter: TypeAdapter[Any] = TypeAdapter(dict[str, list[str | int]] | list[str | int])
         ids = adapter.validate_python(content)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from toolformer.data.parquet import read_table
 from toolformer.decoding.recording import AnswerFile
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError
@@ -194,7 +195,7 @@ def _samples(results: Results, run: Run) -> dict[str, list[dict[str, Any]]]:
     """The samples of the benchmarks with scores, by name."""
     files = sorted(results.artifact(run, evaluation.SAMPLES).glob("*.parquet"))
     return {
-        file.stem: pq.read_table(file).to_pylist() for file in files if "score" in pq.read_schema(file).names
+        file.stem: read_table(file).to_pylist() for file in files if "score" in pq.read_schema(file).names
     }
 
 

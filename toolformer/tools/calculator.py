@@ -2,7 +2,7 @@
 
     expression = term {("+" | "-") term}      term = factor {("*" | "/") factor}
     factor = "-" factor | number ["%"] | "(" expression ")" ["%"]
-    number = digits with "," between thousands, and a fraction after "."
+    number = digits, in groups or not, and a fraction after "." (`data.numbers`)
 
 Exact arithmetic on SymPy's rationals, from left to right; 11.4% is 0.114. − × ÷ are read as - * /, and currency signs as
 blanks. Anything else gives no result. Length, digits and depth are bounded, so that a hostile input costs no time.
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from toolformer.data import Document
-from toolformer.data.numbers import CURRENCY
+from toolformer.data.numbers import CURRENCY, UNSIGNED, ungrouped
 from toolformer.tools.base import ClosedTool, Result
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ MOST_CHARACTERS = 200
 MOST_DIGITS = 30
 DEEPEST = 20
 
-_TOKEN = re.compile(
-    r"[ \t]*(?:((?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)(?![0-9,.])|([-+*/()%]))"
-)
+_TOKEN = re.compile(rf"[ \t]*(?:({UNSIGNED})(?![0-9,.])|([-+*/()%]))", re.ASCII)
 _SIGNS = str.maketrans({"−": "-", "×": "*", "÷": "/", **dict.fromkeys(CURRENCY, " ")})
 _TIMES = re.compile(r"[ \t]*[xX][ \t]*[-(.0-9]")
 """Where a sign is expected: 3 x 4, as the paper's prompt has it in the text but not in the call."""
@@ -58,7 +56,7 @@ class Calculator(ClosedTool):
     """The calculator as a tool."""
 
     name = "Calculator"
-    VERSION = 1
+    VERSION = 2
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """The value of each expression."""
@@ -124,7 +122,7 @@ def _factor(tokens: list[str], depth: int) -> Rational:
         if not tokens or tokens.pop() != ")":
             raise ValueError("invalid expression")
     elif token[-1:].isdigit():
-        value = Rational(token.replace(",", ""))
+        value = Rational(ungrouped(token))
     else:
         raise ValueError("invalid expression")
     if tokens and tokens[-1] == "%":

@@ -87,7 +87,7 @@ def check_set(prompts: str) -> None:
 def read(path: Path) -> Prompt:
     """The prompt in a file; `UserError` for another layout."""
     try:
-        text = path.read_text(encoding="utf-8").replace("\r\n", "\n").strip()
+        text = path.read_text(encoding="utf-8-sig").replace("\r\n", "\n").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: it cannot be read ({error}); write it as UTF-8 text") from error
     parts = [part.split("\n") for part in re.split(r"\n(?:[ \t]*\n)+", text)]
