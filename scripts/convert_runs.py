@@ -22,7 +22,7 @@ from toolformer.results.folder import add_name
 from toolformer.step import Step
 from toolformer.storage import safe_join, sha256
 
-SOURCES = {"generate": "", "train": "dataset", "evaluate": "train", "explain": "evaluate", "tune": "train"}
+SOURCES = {"generate": "", "train": "dataset", "evaluate": "train", "explain": "evaluate"}
 """The run that a stage's runs were made from, as in the tag `lineage.*_run_id`."""
 SECONDARY = "name seed filter_threshold paths engine run tracking like dataset checkpoint tool".split()
 """Keys of the configuration in which runs of one table may differ."""

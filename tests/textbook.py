@@ -290,9 +290,6 @@ def decode(
     document: Document,
     max_call_tokens: int,
     k: int = 10,
-    policy: str = "topk",
-    bias: float = 0.0,
-    threshold: float = 0.0,
     max_calls: int = 1,
     max_result_tokens: int = 64,
     min_new_tokens: int = 0,
@@ -313,12 +310,8 @@ def decode(
         return row
 
     def wants_call(row: torch.Tensor, tool: str) -> bool:
-        start, own = language_model.start_id, by_tool or {}
-        if policy == "threshold":
-            return float(row.exp()[start] / row.exp().sum()) >= own.get(tool, threshold)
-        raised = float(row[start]) + (own.get(tool, bias) if policy == "bias" else 0)
-        ahead = sum(token != start and other > raised for token, other in enumerate(row.tolist()))
-        return ahead < (own.get(tool, k) if policy == "topk" else 1)
+        ahead = sum(other > row[language_model.start_id] for other in row.tolist())
+        return ahead < (by_tool or {}).get(tool, k)
 
     def tool_of_call(ids: list[int]) -> str:
         """The key of the tool that a call behind these tokens names."""

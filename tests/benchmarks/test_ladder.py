@@ -21,7 +21,7 @@ from toolformer.decoding.recording import AnswerFile
 from toolformer.evaluation import suite
 from toolformer.evaluation.ladder.classes import CLASSES, Rungs, classify
 from toolformer.evaluation.ladder.gold import golds
-from toolformer.evaluation.ladder.rungs import Ladder
+from toolformer.evaluation.ladder.rungs import ANY_RANK, Ladder
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result, Tool
 from toolformer.tools.calculator import Calculator
@@ -149,7 +149,7 @@ def scripted(monkeypatch: Patch, model: LanguageModel, plans: Mapping[str, Plan]
         return plan.free[len(said) :]
 
     def following(decoder: Decoder, row: Row) -> int:
-        rest = wanted(row, model.decode(row.context + row.written), forced=decoder.start_policy is not None)
+        rest = wanted(row, model.decode(row.context + row.written), forced=decoder.k == ANY_RANK)
         return model.encode(rest)[0] if rest else 0
 
     steer(monkeypatch, following)

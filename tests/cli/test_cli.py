@@ -33,9 +33,9 @@ def place(tmp_path: Path, monkeypatch: Patch) -> Path:
 
 
 def test_what_an_experiment_sets_by_tool_takes_a_further_tool() -> None:
-    words = ["experiment=evidence", "decoding.name_bias={qa: 2}", "decoding.by_tool.translation=3"]
+    words = ["experiment=evidence", "decoding.stand_in={calendar: qa}", "decoding.by_tool.translation=3"]
     decoding = compose("evaluate", words).decoding
-    assert decoding.name_bias == {"search": 3, "qa": 2}
+    assert decoding.stand_in == {"search": "qa", "calendar": "qa"}
     assert decoding.by_tool == {"calendar": 10, "search": 10, "qa": 10, "translation": 3}
 
 
@@ -119,14 +119,11 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["train", "-m", "experiment=paper", "setting=default", "model=smollm2"], "this experiment combines 6 others"),
         (["evaluate"], "run `toolformer train` first"),
         (["evaluate", "system=gpt"], "system is 'gpt'"),
-        (["evaluate", "decoding.policy=bias"], "decoding.bias is missing"),
         (["evaluate", "decoding.max_calls=0"], "decoding.max_calls is 0; Input should be greater"),
         (["explain", "latest:toolformer"], "'latest:toolformer' is not a run; give an id, latest or latest:generate"),
         (["evaluate", "decoding.by_tool={calender:3}"], "no tool calender (did you mean calendar?)"),
         (["evaluate", "decoding.by_tool={calendar:2.5}"], "decoding.by_tool.calendar is 2.5; a k must be"),
-        (["evaluate", "decoding.name_bias={qa:1}", "decoding.constrain_tool_name=false"], "set decoding.constrain_tool_name=true"),
-        (["evaluate", "decoding.policy=tuned", "decoding.by_tool={calendar:2}"], "decoding.policy=tuned has its own values by tool"),
-        (["evaluate", "decoding.threshold=0.5"], "decoding.threshold is 0.5, but decoding.policy is topk"),
+        (["evaluate", "decoding.stand_in={search:qa}", "decoding.constrain_tool_name=false"], "set decoding.constrain_tool_name=true"),
         (["evaluate", "paths.data_dir=/no/such/dir"], "there is no folder /no/such/dir"),
         (["complete", "x", "system=model"], "system=model is not trained, so there is no latest run of it"),
         (["complete", "x", "--model", "smollm2", "model=gemma3"], "smollm2 and model=gemma3 are two models"),
@@ -134,8 +131,6 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["tool", "search", "x", "tool.search.implementation.max_tokens=0"], "max_tokens is 0; it must be at least 1"),
         (["compare", "abc123", "paths.root=x"], "compare: only abc123 is named; it takes two runs"),
         (["complete", "x", "--model", "nosuch"], "write a hub model as OWNER/NAME"),
-        (["tune-policy", "benchmarks=[perplexity]"], "has no questions to answer"),
-        (["tune-policy", "system=model"], "only system=toolformer can be tuned"),
         (["index", "corpus=demo"], "index.path is missing"),
     ],
 )  # fmt: skip

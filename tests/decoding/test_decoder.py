@@ -1,11 +1,9 @@
-"""Batched top-k API decoding against one prompt at a time, and a traced decode against separate runs under every policy."""
+"""Batched top-k decoding against one prompt at a time."""
 
 import copy
 import datetime
-import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -15,7 +13,6 @@ from tests import textbook
 from tests.conftest import ARCHITECTURES, full_gpu, taught_model, tiny_model, tiny_tokenizer
 from toolformer.data import Document
 from toolformer.decoding.decoder import Completion, Decoder
-from toolformer.decoding.trace import Trace, Tracer
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.memory import Memory
@@ -100,14 +97,6 @@ def test_a_full_gpu_halves_the_batch_once(
         complete()
 
 
-def test_a_full_gpu_halves_the_batch_of_a_traced_decode(tiny_gpt2: LanguageModel) -> None:
-    tracer = Tracer(Decoder(tiny_gpt2, tools(), batch_size=4))
-    expected = [trace.completions for trace in tracer.complete(PROMPTS, DOCUMENTS, max_new_tokens=9)]
-    with full_gpu(tiny_gpt2, {12}):
-        traces = tracer.complete(PROMPTS, DOCUMENTS, max_new_tokens=9)
-    assert [trace.completions for trace in traces] == expected and tracer.size.value == 2
-
-
 def test_an_automatic_batch_is_sized_by_a_gpus_memory(
     language_model: LanguageModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -154,56 +143,25 @@ def test_executed_calls_are_the_textbooks(architecture: str) -> None:
         assert k < 20 or max(len(completion.calls) for completion in found) == max_calls
 
 
-@pytest.mark.parametrize(("policy", "few", "many"), [("bias", -1.0, 6.0), ("threshold", 0.6, 0.01)])
-def test_bias_and_threshold_are_the_textbooks(
-    calling_model: LanguageModel, policy: str, few: float, many: float
-) -> None:
-    calls = []
-    for value in (few, many):
-        found, expected = both(
-            calling_model, CALLING, policy=policy, max_calls=3, max_call_tokens=20, **{policy: value}
-        )
-        assert found == expected
-        calls.append(len(names(found)))
-    assert calls[0] < calls[1]
-    assert decoded(calling_model, k=1) == decoded(calling_model, policy="bias", bias=0.0), "greedy"
-
-
-OWN = {
-    "topk": (20, [{"qa": 1}, {"calendar": 2}, {"qa": 0, "calendar": 1}]),
-    "bias": (6.0, [{"qa": -3.0}, {"calendar": -4.0, "qa": 2.0}]),
-    "threshold": (0.01, [{"qa": 0.3}, {"calendar": 0.9}]),
-}
-
-
-@pytest.mark.parametrize("policy", OWN)
-def test_a_tools_own_value_is_the_textbooks_and_the_traces(policy: str) -> None:
+@pytest.mark.parametrize("by_tool", [{}, {"qa": 1}, {"calendar": 2}, {"qa": 0, "calendar": 1}])
+def test_a_separate_k_per_tool_is_the_textbooks(by_tool: dict[str, float]) -> None:
     model = taught_model("llama", *CALLS)
-    usual, values = OWN[policy]
-    tracer = Tracer(Decoder(model, tools(), max_call_tokens=20), REACH, of_each_tool=True)
-    traces = tracer.complete(CALLING, DOCUMENTS, max_new_tokens=12)
-    traces = [Trace.from_dict(json.loads(json.dumps(asdict(trace)))) for trace in traces]
-    seen = set()
-    for own in [{}, *values]:
-        settings: Any = {"policy": policy, "k" if policy == "topk" else policy: usual, "by_tool": own}
-        settings |= {"max_call_tokens": 20}
-        found, expected = both(model, CALLING, **settings, max_calls=3, min_new_tokens=6)
-        assert found == expected
-        plain = decoded(model, **settings)
-        assert [trace.under(policy, usual, own) for trace in traces] == plain
-        seen.add(tuple(names(plain)))
-    assert len(seen) > 1
+    found, expected = both(model, CALLING, **USUAL, by_tool=by_tool, max_calls=3, min_new_tokens=6)
+    assert found == expected
 
 
-def test_a_tool_that_is_never_to_be_called_is_known_without_a_constraint_too(
-    calling_model: LanguageModel,
-) -> None:
+def test_a_separate_k_decides_which_tools_are_called() -> None:
+    model = taught_model("llama", *CALLS)
+    called = [
+        set(names(decoded(model, **USUAL, by_tool=by_tool))) for by_tool in ({}, {"qa": 0}, {"calendar": 0})
+    ]
+    assert called == [{"QA", "Calendar"}, {"Calendar"}, {"QA"}]
+
+
+def test_a_tool_with_k_0_is_not_called_without_a_constraint_either(calling_model: LanguageModel) -> None:
     free: Any = {**USUAL, "constrain_tool_name": False}
-    assert names(decoded(calling_model, **free)) and not names(
-        decoded(calling_model, by_tool={"qa": 0}, **free)
-    )
-    with pytest.raises(UserError, match="constrain_tool_name=true"):
-        Tracer(Decoder(calling_model, tools(), constrain_tool_name=False), of_each_tool=True)
+    assert names(decoded(calling_model, **free))
+    assert not names(decoded(calling_model, by_tool={"qa": 0}, **free))
 
 
 def test_a_stand_in_is_called_where_the_model_would_call_a_tool_that_is_switched_off() -> None:
@@ -217,21 +175,6 @@ def test_a_stand_in_is_called_where_the_model_would_call_a_tool_that_is_switched
         assert called([*tools()], instead) == called([*tools()])
         assert set(called(["qa", "calculator"], instead)) == {tools()[instead].name}
     assert set(called([*tools()])) == {"Calendar"}
-
-
-def test_a_bias_of_its_name_decides_which_tool_is_called() -> None:
-    model = taught_model("llama", *CALLS)
-
-    def called(offered: dict[str, Shout] | None = None, **bias: float) -> list[str]:
-        decoder = Decoder(model, offered or tools(), **USUAL, name_bias=bias)  # type: ignore[arg-type]
-        return names(decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12))
-
-    assert set(called()) == {"QA", "Calendar"}
-    assert called(qa=3.0, calendar=3.0, calculator=3.0) == called()
-    assert set(called(calendar=50.0)) == {"Calendar"} and set(called(calendar=-50.0)) == {"QA"}
-    alike = {"one": Shout("QA1"), "two": Shout("QA2")}
-    assert model.encode_after_start("QA1")[0] == model.encode_after_start("QA2")[0]
-    assert set(called(alike, one=-50.0)) == {"QA2"} and set(called(alike, one=50.0)) == {"QA1"}
 
 
 @pytest.mark.parametrize(
@@ -309,49 +252,6 @@ def test_every_end_of_text_of_the_model_ends_it() -> None:
         assert completion.tokens >= 5
 
 
-REACH = {"topk": 20, "bias": 8.0, "threshold": 0.001}
-VALUES: dict[str, Sequence[float]] = {
-    "topk": (0, 1, 3, 10, 20),
-    "bias": (-2.0, 0.0, 1.5, 8.0),
-    "threshold": (0.7, 0.2, 0.02, 0.001),
-}
-WRITING = {"max_new_tokens": 12, "stop": ["e The"]}
-
-
-@pytest.fixture(scope="module", params=[PIECES, (*PIECES[:3], "[ZZ(ab) -> AB 1]")], ids=["QA", "ZZ"])
-def model(request: pytest.FixtureRequest) -> LanguageModel:
-    """A model that calls a tool, and one that calls a tool that there is not."""
-    return taught_model("gpt2", *request.param)
-
-
-@pytest.mark.parametrize("more", [{"min_new_tokens": 6}, {"max_call_tokens": 3}])
-def test_a_trace_holds_what_every_policy_writes(model: LanguageModel, more: dict[str, Any]) -> None:
-    settings: dict[str, Any] = {"max_call_tokens": 20, "constrain_tool_name": False, "batch_size": 3} | more
-    tracer = Tracer(Decoder(model, tools(), **settings), REACH)
-    batches: list[int] = []
-    found = tracer.complete(CALLING, DOCUMENTS, on_batch=lambda batch, _: batches.extend(batch), **WRITING)
-    assert sorted(batches) == list(range(len(CALLING)))
-    found = [Trace.from_dict(json.loads(json.dumps(asdict(trace)))) for trace in found]
-    for policy, values in VALUES.items():
-        key = "k" if policy == "topk" else policy
-        for value in values:
-            decoder = Decoder(model, tools(), **settings, **{"policy": policy, key: value})
-            expected = decoder.complete(CALLING, DOCUMENTS, **WRITING)
-            assert [trace.under(policy, value) for trace in found] == expected, (policy, value)
-
-
-def test_what_a_trace_does_not_reach_is_refused(model: LanguageModel) -> None:
-    decoder = Decoder(model, tools())
-    (nothing,) = Tracer(decoder, {"topk": 0}).complete(CALLING[:1], max_new_tokens=12)
-    assert nothing.called == {} and nothing.under("topk", 0) == nothing.without
-    with pytest.raises(ValueError, match="out of the trace's reach"):
-        nothing.under("topk", 20)
-    (trace,) = Tracer(decoder).complete(CALLING[:1], max_new_tokens=4, allowed=[])
-    assert trace.called == trace.measures == {} and trace.under("topk", 10) == trace.without
-    with pytest.raises(UserError, match="decoding.max_calls is 2"):
-        Tracer(Decoder(model, tools(), max_calls=2))
-
-
 @pytest.mark.parametrize(
     ("written", "counts"),
     [
@@ -365,13 +265,5 @@ def test_results_that_the_model_begins_and_calls_in_calls_are_counted_in_batches
     model = taught_model("llama", *PIECES[:3], written)
     found, expected = both(model, CALLING, **USUAL, constrain_tool_name=False)
     assert found == expected
-    called = [(one.results_begun or 0, one.calls_in_calls or 0) for one in found if one.calls or one.failed]
+    called = [(one.results_begun, one.calls_in_calls) for one in found if one.calls or one.failed]
     assert max(called) == counts
-
-
-def test_an_answer_of_before_the_counts_has_none() -> None:
-    answer = asdict(Completion("x", "x", results_begun=1, calls_in_calls=1))
-    assert Completion.from_dict(answer).results_begun == 1
-    del answer["results_begun"], answer["calls_in_calls"]
-    old = Completion.from_dict(answer)
-    assert (old.results_begun, old.calls_in_calls) == (None, None)

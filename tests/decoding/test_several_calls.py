@@ -12,7 +12,6 @@ from tests.tools.recorders import Recorder, answers
 from toolformer.data import Document
 from toolformer.decoding.completion import Task
 from toolformer.decoding.decoder import Decoder
-from toolformer.decoding.policy import configured
 from toolformer.decoding.settings import Decoding, cache_key_fields, policy_label
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result, Tool
@@ -53,7 +52,7 @@ def tokens(model: LanguageModel, prompts: list[str], size: int) -> dict[int, lis
     documents = [Document(prompt, prompt) for prompt in prompts]
     task = Task(prompts, documents, 5)
     rows, writer = decoder.begin(task)
-    ended = decoder.run(decoder.queue(rows, task), writer, configured(decoder, decoder.tools))
+    ended = decoder.run(decoder.queue(rows, task), writer)
     return {row.index: row.context + row.written for some in ended for row in some}
 
 

@@ -21,9 +21,7 @@ PAGES = [
 ]
 BLOCK = re.compile(r"^```(?:bash|sh)\n(.*?)^```|((?:^ {4,}\S[^\n]*\n)+)", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:(?:torchrun|srun|for gpu) .*)?\btoolformer(?:\.cli)? (?![=(])(.*)")
-STAGE_OF = dict.fromkeys(("run", "tool", "complete", "demo", "tune-policy"), "evaluate") | {
-    "index": "generate"
-}
+STAGE_OF = dict.fromkeys(("run", "tool", "complete", "demo"), "evaluate") | {"index": "generate"}
 """What the commands that take the configuration compose."""
 
 

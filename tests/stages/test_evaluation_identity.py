@@ -86,12 +86,12 @@ def test_what_decides_nothing_answers_or_scores(runs: Path) -> None:
     answers, scores = folders(runs, base)
     for override in (
         "decoding.batch_size=8", "tool.search.tries=2", "trainer.max_steps=3", "tools=[qa,calculator,search]",
-        "decoding.name_bias={translation:1}", "decoding.stand_in={search:translation}",
+        "decoding.by_tool={translation:1}", "decoding.stand_in={search:translation}",
         "tool.translation.name=Translate",
     ):  # fmt: skip
         assert folders(runs, base, override) == (answers, scores), override
     for override in (
-        "decoding.k=3", "lm.dtype=bfloat16", "decoding.name_bias={search:1}", "decoding.stand_in={search:qa}",
+        "decoding.k=3", "lm.dtype=bfloat16", "decoding.by_tool={search:1}", "decoding.stand_in={search:qa}",
         "tool.search.implementation.max_tokens=5", "system=toolformer_disabled", "tool.search.name=Find",
     ):  # fmt: skip
         others = folders(runs, base, override)
@@ -104,10 +104,8 @@ def test_what_decides_nothing_answers_or_scores(runs: Path) -> None:
         assert others[0] == answers and others[1] != scores, override
 
 
-def test_only_the_value_of_the_policy_decides(runs: Path) -> None:
-    bias = ("decoding.policy=bias", "decoding.bias=2.0")
-    three, ten, none = (folders(runs, *bias, f"decoding.k={k}") for k in (3, 10, 0))
-    assert three == ten != folders(runs) and none == folders(runs, "decoding.k=0") != ten
+def test_values_by_tool_decide_nothing_where_calls_are_forbidden(runs: Path) -> None:
+    assert folders(runs, "decoding.k=0", "decoding.by_tool={qa:2}") == folders(runs, "decoding.k=0")
 
 
 def test_tools_decide_nothing_where_none_is_called(runs: Path) -> None:
@@ -124,9 +122,6 @@ def test_heldout_texts_decide_their_perplexity_only(runs: Path) -> None:
     assert two[0] == three[0] and two[1] != three[1]
 
 
-BIAS = ["decoding.policy=bias", "decoding.bias=2.0"]
-
-
 def test_what_may_differ_in_a_table(runs: Path) -> None:
     def comparison(*overrides: str) -> Any:
         return prepare(config(runs, *overrides), Results(runs)).facts["comparison"]
@@ -134,8 +129,7 @@ def test_what_may_differ_in_a_table(runs: Path) -> None:
     usual = comparison()
     for overrides in (
         ["system=prompted"], ["system=baseline"], ["benchmarks=[svamp]"], ["name=other", "system=model"],
-        ["decoding.k=3", "decoding.batch_size=2", "seed=3", "wording=b"],
-        BIAS, ["system=model", *BIAS],
+        ["decoding.k=3", "decoding.batch_size=2", "seed=3", "wording=b"], ["decoding.by_tool={qa:2}"],
     ):  # fmt: skip
         assert comparison(*overrides) == usual, overrides
     for override in (

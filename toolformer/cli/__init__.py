@@ -32,7 +32,6 @@ COMMANDS = {
     "demo": "all four stages in minutes: a small model teaches itself the calculator",
     "runs": "list runs and what they were made from; toolformer runs push and pull copy them to and from a server",
     "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
-    "tune-policy": "choose when a trained model starts its calls, from one traced pass over benchmarks",
     "explain": "why answers are right or wrong, and where calls are lost: toolformer explain RUN",
     "export": "C* as a data set, or a trained model with its card: toolformer export dataset|model RUN FOLDER",
     "lm_eval": "lm-eval's command line with the model `toolformer` and this project's tasks",

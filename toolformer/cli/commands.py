@@ -1,4 +1,4 @@
-"""The small commands: tool, complete, index, assets, compare, explain, tune-policy, run, ui and demo.
+"""The small commands: tool, complete, index, assets, compare, explain, run, ui and demo.
 
 A command is a function of its name: it takes its arguments and returns the exit code. Heavy modules are imported when a
 command needs them.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import re
 import sys
@@ -180,34 +179,6 @@ def compare(arguments: list[str]) -> int:
         print(comparing.as_json(compared))
         return 0
     show(comparing.content(compared))
-    return 0
-
-
-def tune_policy(arguments: list[str]) -> int:
-    parser = Parser(
-        "tune-policy", "choose when a trained model starts its calls, and store the policy with the model"
-    )
-    parser.add_argument("--k", type=int, default=10, help="the largest k to try")
-    parser.add_argument("--bias", type=float, default=5.0, help="the largest bias to try")
-    parser.add_argument("--threshold", type=float, default=0.01, help="the smallest threshold to try")
-    parser.add_argument("--policy", choices=("topk", "bias", "threshold"), help="try only this one")
-    parser.add_argument("--by-tool", action="store_true", help="also choose a separate value per tool")
-    options = parser.parsed(arguments, "benchmarks=[dateset,arithmetic] evaluation.limit=200")
-    if options.k < 1 or not 0 <= options.threshold < 1 or not math.isfinite(options.bias):
-        raise UserError("tune-policy: --k must be at least 1, --threshold from 0 to 1, --bias a number")
-    config = configured("evaluate", options.overrides)
-    from toolformer.reporting.console import show
-    from toolformer.results.provenance import command_of
-    from toolformer.stages import tune_policy as tuning
-    from toolformer.stages.invocation import Invocation
-
-    reach = {"topk": options.k, "bias": options.bias, "threshold": options.threshold}
-    if options.policy:
-        reach = {options.policy: reach[options.policy]}
-    invocation = Invocation(command_of("tune-policy", arguments))
-    tuned = tuning.tune_policy(config, reach, invocation, options.by_tool)
-    if tuned:
-        show(tuning.content(tuned))
     return 0
 
 

@@ -49,10 +49,10 @@ class Row:
     """Logits [vocabulary] where the open call was started: the row goes back to them if the call fails."""
     tool: str | None = None
     """The name of the open call's tool, once it is certain."""
-    dropped_at: int | None = None
-    """`tokens` where the policy last dropped a call: none starts there again."""
+    suppressed_at: int | None = None
+    """`tokens` where a call was last suppressed, because its tool's k was not met: none starts there again."""
     forget: int = 0
-    """Tokens that the model has read and that have been taken back."""
+    """Tokens that the model has read and that were rolled back."""
     pending: ApiCall | None = None
     """A call that waits for its result."""
     done: bool = False
@@ -65,7 +65,7 @@ class Row:
     @property
     def may_start(self) -> bool:
         """Whether a call may start before the next token."""
-        return self.may_call and self.call_start is None and self.dropped_at != self.tokens
+        return self.may_call and self.call_start is None and self.suppressed_at != self.tokens
 
     @property
     def call_body(self) -> list[int]:
@@ -121,7 +121,7 @@ class Batch:
             row.unread = []
 
     def go_back(self, n: int) -> None:
-        """Undoes what a row has read of a call that was taken back, if there was one."""
+        """Undoes what a row has read of a call that was rolled back, if there was one."""
         row = self.rows[n]
         if row and row.at_start is not None and row.call_start is None:
             self._slots.forget(n, row.forget)
@@ -175,10 +175,6 @@ class Queue:
 
     def __bool__(self) -> bool:
         return bool(self._rows or self._read)
-
-    def add(self, rows: Iterable[Row]) -> None:
-        """Puts rows in front of those that have not been read yet."""
-        self._rows.extendleft(rows)
 
     def take(self, count: int) -> Iterator[tuple[Prompts, list[int]]]:
         """The next `count` prompts: their numbers among those that they were read with."""

@@ -1,4 +1,4 @@
-"""State machine that turns the tokens chosen for a row into text and calls, executed or taken back (paper, section 4.2)."""
+"""State machine that turns the tokens chosen for a row into text and calls, executed or rolled back (paper, section 4.2)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Writer:
     """Chooses the names of tools in calls; without it they are decoded as all else."""
 
     def write(self, row: Row, token: int) -> None:
-        """Adds a token to a row, which may end it, complete its call, or take the call back."""
+        """Adds a token to a row, which may end it, complete its call, or roll the call back."""
         model = self.language_model
         if token in model.end_ids:
             if row.call_start is not None:
@@ -70,7 +70,7 @@ class Writer:
             row.done = any(end in text for end in self.stop)
 
     def _write_call(self, row: Row) -> None:
-        """Checks an open call: complete at its arrow, taken back when it cannot become one."""
+        """Checks an open call: complete at its arrow, rolled back when it cannot become one."""
         body = self.language_model.decode(row.call_body)
         end = call_end(body)
         arrow = body.rfind(ARROW)
@@ -88,19 +88,19 @@ class Writer:
             self._fail(row, NOT_ENDED)
 
     def _count(self, row: Row) -> None:
-        """Counts what a call holds that only its tool, or another call, should write; once, before it is run or taken back."""
+        """Counts what a call holds that only its tool, or another call, should write; once, before it is run or rolled back."""
         body = self.language_model.decode(row.call_body)
         row.results_begun += begins_result(body)
         row.calls_in_calls += begins_call(body, self.tools)
 
     def _fail(self, row: Row, reason: str) -> None:
-        """Counts a call that cannot become one, and takes it back."""
+        """Counts a call that cannot become one, and rolls it back."""
         self._count(row)
-        self._take_back(row, reason)
+        self._roll_back(row, reason)
 
     @staticmethod
-    def _take_back(row: Row, reason: str | None) -> None:
-        """Drops an open call: the row goes on from before it, without calling again."""
+    def _roll_back(row: Row, reason: str | None) -> None:
+        """Removes an open call: the row goes on from before it, without calling again."""
         assert row.call_start is not None
         row.failed = reason
         row.forget = len(row.written) - row.call_start - len(row.unread)
@@ -117,18 +117,18 @@ class Writer:
         row.tool = row.pending.tool if row.pending else named
         return row.tool
 
-    def drop(self, row: Row) -> None:
-        """Drops an open call that should not start here; later the row may call."""
-        self._take_back(row, None)
-        row.may_call, row.dropped_at = True, row.tokens
+    def suppress(self, row: Row) -> None:
+        """Rolls back an open call that should not start here; later the row may call."""
+        self._roll_back(row, None)
+        row.may_call, row.suppressed_at = True, row.tokens
 
     def resume(self, row: Row, result: Result) -> None:
-        """Appends the result to the arrow, or takes the call back when there is none."""
+        """Appends the result to the arrow, or rolls the call back when there is none."""
         model = self.language_model
         assert row.pending is not None and row.call_start is not None
         self._count(row)
         if result.text is None:
-            self._take_back(row, result.reason or "no result")
+            self._roll_back(row, result.reason or "no result")
             row.fault = result.fault
             return
         call = row.pending.with_result(result.text)

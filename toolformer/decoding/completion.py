@@ -1,16 +1,13 @@
-"""What a model writes after a prompt, and what all that complete prompts have in common."""
+"""What a model is asked to continue, and what it wrote."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
-from toolformer.lm.memory import BatchSize
 
 
 @dataclass(frozen=True)
@@ -24,19 +21,17 @@ class Completion:
     calls: tuple[ApiCall, ...] = ()
     """The executed calls with their results, in the text's order."""
     failed: str | None = None
-    """Why a call that was started has been taken back."""
-    tokens: int | None = 0
-    """Tokens of the text and of the executed calls that the model wrote, without results and calls taken back; None where
-    they were not counted."""
+    """Why a call that was started was rolled back."""
+    tokens: int = 0
+    """Tokens of the text and of the executed calls that the model wrote, without results and rolled back calls."""
     fault: bool = False
-    """Whether it was taken back because its tool broke down (`Result.fault`): asked again, it may be answered."""
+    """Whether it was rolled back because its tool broke down (`Result.fault`): asked again, it may be answered."""
     prompt_cut: int = 0
     """Tokens cut from the prompt's left because the context had no room for them."""
-    results_begun: int | None = 0
-    """Calls whose result the model began to write itself: text after the arrow, before the tool was run. None where this was
-    not counted."""
-    calls_in_calls: int | None = 0
-    """Calls inside of which the model began another one; None where this was not counted."""
+    results_begun: int = 0
+    """Calls whose result the model began to write itself: text after the arrow, before the tool was run."""
+    calls_in_calls: int = 0
+    """Calls inside of which the model began another one."""
 
     @property
     def call(self) -> ApiCall | None:
@@ -46,8 +41,7 @@ class Completion:
     @classmethod
     def from_dict(cls, answer: Mapping[str, Any]) -> Completion:
         """The inverse of `dataclasses.asdict`, through JSON too; other fields are ignored."""
-        counted: dict[str, Any] = {"results_begun": None, "calls_in_calls": None}  # older answers lack them
-        values = {field.name: {**counted, **answer}[field.name] for field in fields(Completion)}
+        values = {field.name: answer[field.name] for field in fields(Completion)}
         return Completion(**{**values, "calls": tuple(ApiCall(**call) for call in answer["calls"])})
 
     @property
@@ -79,48 +73,3 @@ class Task:
     def keys(self, tools: Iterable[str]) -> list[str]:
         """Those of the tools that may be called."""
         return [key for key in tools if self.allowed is None or key in self.allowed]
-
-
-C = TypeVar("C", bound=Completion)
-
-
-class Completer(Generic[C]):
-    """Completes prompts, in batches."""
-
-    def complete(
-        self,
-        prompts: Sequence[str],
-        documents: Sequence[Document] | None = None,
-        *,
-        on_batch: Callable[[list[int], list[C]], object] | None = None,
-        **task: Any,
-    ) -> list[C]:
-        """Continues each prompt; the other arguments are the fields of `Task`.
-
-        `on_batch` is called with the prompts' indices and completions as soon as they are finished. UserError if the
-        context has no room for any prompt.
-        """
-        documents = documents or [Document(doc_id=str(n), text=prompt) for n, prompt in enumerate(prompts)]
-        completions: dict[int, C] = {}
-
-        def complete_rest() -> None:
-            rest = [n for n in range(len(prompts)) if n not in completions]
-            some = Task([prompts[n] for n in rest], [documents[n] for n in rest], **task)
-            with closing(self.batches(some)) as batches:
-                for batch in batches:
-                    finished = {rest[n]: completion for n, completion in batch.items()}
-                    completions.update(finished)
-                    if on_batch and finished:
-                        on_batch(list(finished), list(finished.values()))
-
-        self.size.attempt(complete_rest)
-        return [completions[n] for n in range(len(prompts))]
-
-    @functools.cached_property
-    def size(self) -> BatchSize:
-        """Prompts that are completed together, as last chosen."""
-        return BatchSize("decoding.batch_size", 1)
-
-    def batches(self, task: Task) -> Generator[dict[int, C], None, None]:
-        """Completions by the number of their prompt, as soon as they are finished."""
-        raise NotImplementedError

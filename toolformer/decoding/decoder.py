@@ -1,26 +1,30 @@
-"""Greedy decoding that starts a call when its policy says so: top-k is the paper's (section 4.2).
+"""Greedy decoding, except that a call starts when its start token is among the k most likely (paper, section 4.2).
 
 A batch stays full: rows write side by side, one token per step, and the next prompt takes the place of a row that ends.
 Calls are run together, tool by tool, when a sixteenth of the rows waits for a result; short results are read one token per
 step beside the other rows. No text that the model wrote is tokenised again, and no token is read twice.
 """
 
+import functools
 import logging
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import torch
 
 from toolformer.calls import END
+from toolformer.data import Document
 from toolformer.decoding.batch import Batch, Queue, Row
 from toolformer.decoding.call_state import PendingCall, Writer, execute
-from toolformer.decoding.completion import Completer, Completion, Task
-from toolformer.decoding.policy import Policy, ToolNames, configured
+from toolformer.decoding.completion import Completion, Task
+from toolformer.decoding.policy import ToolNames, starts_call
 from toolformer.decoding.recording import Question
 from toolformer.decoding.settings import BATCH_SIZE, Decoding, cache_key_fields
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.memory import BatchSize
 from toolformer.tools.base import Tool
 
 log = logging.getLogger(__name__)
@@ -32,7 +36,7 @@ READ_BY_STEPS = 16
 
 
 @dataclass(eq=False)
-class Decoder(Decoding, Completer[Completion]):
+class Decoder(Decoding):
     """Continues prompts with a language model that may call tools."""
 
     language_model: LanguageModel
@@ -40,8 +44,6 @@ class Decoder(Decoding, Completer[Completion]):
     """By key, as in the configuration."""
     mode: str = "tools"
     """With `plain` no tool runs and no token is forbidden (the baselines)."""
-    start_policy: Policy | None = None
-    """Decides when a call starts; by default the policy that the settings describe."""
 
     @property
     def taught(self) -> bool:
@@ -55,7 +57,7 @@ class Decoder(Decoding, Completer[Completion]):
 
     def cache_key(self, question: Question) -> Any:
         """Everything besides the language model that decides the answer to a question."""
-        others = ("language_model", "tools", "start_policy")
+        others = ("language_model", "tools")
         settings = {key.name: getattr(self, key.name) for key in fields(self) if key.name not in others}
         return [cache_key_fields(settings, self.tools), asdict(question)]
 
@@ -72,13 +74,53 @@ class Decoder(Decoding, Completer[Completion]):
         """See `LanguageModel.log_likelihoods`."""
         return self.language_model.log_likelihoods(pairs)
 
+    def complete(
+        self,
+        prompts: Sequence[str],
+        documents: Sequence[Document] | None = None,
+        *,
+        on_batch: Callable[[list[int], list[Completion]], object] | None = None,
+        **task: Any,
+    ) -> list[Completion]:
+        """Continues each prompt; the other arguments are the fields of `Task`.
+
+        `on_batch` is called with the prompts' indices and completions as soon as they are finished. UserError if the
+        context has no room for any prompt.
+        """
+        documents = documents or [Document(doc_id=str(n), text=prompt) for n, prompt in enumerate(prompts)]
+        completions: dict[int, Completion] = {}
+
+        def complete_rest() -> None:
+            rest = [n for n in range(len(prompts)) if n not in completions]
+            some = Task([prompts[n] for n in rest], [documents[n] for n in rest], **task)
+            with closing(self.batches(some)) as batches:
+                for batch in batches:
+                    finished = {rest[n]: completion for n, completion in batch.items()}
+                    completions.update(finished)
+                    if on_batch and finished:
+                        on_batch(list(finished), list(finished.values()))
+
+        self.size.attempt(complete_rest)
+        return [completions[n] for n in range(len(prompts))]
+
+    @functools.cached_property
+    def size(self) -> BatchSize:
+        """Prompts that are completed together, as last chosen."""
+        return BatchSize("decoding.batch_size", 1)
+
+    @functools.cached_property
+    def k_by_name(self) -> dict[str, float]:
+        """The k of each tool, by its name in calls; empty where all have the same."""
+        by_tool = self.by_tool or {}
+        return {tool.name: by_tool.get(key, self.k) for key, tool in self.tools.items()} if by_tool else {}
+
     def batches(self, task: Task) -> Generator[dict[int, Completion], None, None]:
-        """See `Completer.complete`."""
+        """Completions by the number of their prompt, as soon as they are finished."""
         rows, writer = self.begin(task)
         model = self.language_model
         head = model.bos_ids + model.encode(task.head) if task.head else ()
         queue = self.queue(rows, task, head)
-        for ended in self.run(queue, writer, self.start_policy or configured(self, self.tools)):
+        for ended in self.run(queue, writer):
             yield {row.index: writer.completion(row) for row in ended}
 
     def begin(self, task: Task) -> tuple[list[Row], Writer]:
@@ -95,7 +137,7 @@ class Decoder(Decoding, Completer[Completion]):
         ]
         names = None
         if enabled and self.constrain_tool_name:
-            names = ToolNames(model, self.tools, keys, self.name_bias or {}, self.stand_in or {})
+            names = ToolNames(model, self.tools, keys, self.stand_in or {})
         limits = (self.max_calls, self.max_call_tokens, self.max_result_tokens, task.max_new_tokens)
         tools = {self.tools[key].name: self.tools[key] for key in keys}
         return rows, Writer(model, tools, *limits, task.stop, names)
@@ -149,16 +191,16 @@ class Decoder(Decoding, Completer[Completion]):
         return cut
 
     @torch.inference_mode()
-    def run(self, queue: Queue, writer: Writer, policy: Policy) -> Iterator[list[Row]]:
-        """Continues all rows of the queue, to which others may be added meanwhile; yields rows as they end."""
+    def run(self, queue: Queue, writer: Writer) -> Iterator[list[Row]]:
+        """Continues all rows of the queue; yields rows as they end."""
         batch = Batch(self.language_model)
         while batch.taken or queue:
             batch.refill(queue, self.size.value)
             # 1. Write the next token of every row.
-            self._write_next(batch, writer, policy)
+            self._write_next(batch, writer)
             # 2. Run the calls that wait for a result; rows whose call failed write another token instead.
             while self._run_calls(batch, writer):
-                self._write_next(batch, writer, policy)
+                self._write_next(batch, writer)
             if ended := batch.release():
                 yield ended
             # 3. Read the tokens that were written.
@@ -181,7 +223,7 @@ class Decoder(Decoding, Completer[Completion]):
             batch.read_at_once(long)
         return True
 
-    def _write_next(self, batch: Batch, writer: Writer, policy: Policy) -> None:
+    def _write_next(self, batch: Batch, writer: Writer) -> None:
         """Chooses and writes the next token of every fresh row; where a call is taken back, another one."""
         start, ends = self.language_model.start_id, sorted(self.language_model.end_ids)
         while fresh := batch.fresh:
@@ -189,20 +231,25 @@ class Decoder(Decoding, Completer[Completion]):
             early = [n for n, row in fresh if row.before + len(row.written) < self.min_new_tokens]
             if early and ends:
                 batch.logits[torch.tensor(early)[:, None], ends] = float("-inf")
-            tokens = self._choose(batch.logits[numbers].float(), rows, writer.names, policy)
+            tokens = self._choose(batch.logits[numbers].float(), rows, writer.names)
             for n, row, token in zip(numbers, rows, tokens, strict=True):
                 if token == start and row.may_call and row.call_start is None:
                     row.at_start = batch.logits[n].clone()
                 writer.write(row, token)
-                name = writer.new_name(row)
-                if name and not policy.keeps_call(name, start, row):
-                    writer.drop(row)
+                if self.k_by_name and not self._keeps_call(writer.new_name(row), row):
+                    writer.suppress(row)
                 batch.go_back(n)
 
-    def _choose(
-        self, logits: torch.Tensor, rows: Sequence[Row], names: ToolNames | None, policy: Policy
-    ) -> list[int]:
-        """The next token of each row: the most likely, or the start token where the policy starts a call.
+    def _keeps_call(self, name: str | None, row: Row) -> bool:
+        """Whether a row's open call goes on, once it is certain that it names this tool: that tool's k must be met, too."""
+        k = self.k_by_name.get(name or "")
+        if k is None:
+            return True
+        assert row.at_start is not None
+        return bool(starts_call(row.at_start[None].float(), self.language_model.start_id, int(k)))
+
+    def _choose(self, logits: torch.Tensor, rows: Sequence[Row], names: ToolNames | None) -> list[int]:
+        """The next token of each row: the most likely, or the start token where a call starts.
 
         Logits [rows, vocabulary] are changed in place.
         """
@@ -211,7 +258,7 @@ class Decoder(Decoding, Completer[Completion]):
         start = self.language_model.start_id
         starting = [n for n, row in enumerate(rows) if row.may_start]
         if starting:
-            starts = policy.starts_call(logits[starting], start, [rows[n] for n in starting])
+            starts = starts_call(logits[starting], start, int(max(self.k_by_name.values(), default=self.k)))
         # Within a call only names are constrained, and what follows them; without names nothing is.
         logits[[n for n, row in enumerate(rows) if row.call_start is None or names], start] = float("-inf")
         tokens = logits.argmax(-1)

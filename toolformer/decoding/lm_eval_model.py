@@ -18,7 +18,6 @@ from lm_eval.api.model import LM
 
 from toolformer.decoding.completion import Completion
 from toolformer.decoding.recording import AnswerFile, Question, Record
-from toolformer.decoding.trace import Trace, Tracer
 from toolformer.errors import UserError
 from toolformer.lm.batching import batches
 from toolformer.progress import Bar
@@ -88,10 +87,6 @@ class ToolformerLM(LM):
             self._record(request, key, completion=completion, tokens=completion.tokens, gold_nats=gold)
         return [completion.plain for completion in completions]
 
-    def traces(self, requests: list[Instance], tracer: Tracer) -> list[Trace]:
-        """The traces of generation requests."""
-        return [Trace.from_dict(self.answers[key]) for key in self._complete(requests, tracer)]
-
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """(log p(continuation | context) in nats, whether greedy decoding would write it) of each request."""
         keys = self._score_pairs([request.args for request in requests], "pairs")
@@ -129,11 +124,10 @@ class ToolformerLM(LM):
             source_id=document.get("source_id"),
         )
 
-    def _complete(self, requests: list[Instance], tracer: Tracer | None = None) -> list[str]:
-        """Has the requests answered, or traced; returns their keys, as the methods below do."""
-        model = tracer or self.decoder
+    def _complete(self, requests: list[Instance]) -> list[str]:
+        """Has the requests answered; returns their keys, as the methods below do."""
         questions = [self._question(request) for request in requests]
-        keys = [self._key("completion", model.cache_key(question)) for question in questions]
+        keys = [self._key("completion", self.decoder.cache_key(question)) for question in questions]
         groups: dict[tuple[Any, ...], dict[str, Question]] = {}
         for key, question in zip(keys, questions, strict=True):
             if key not in self.answers:
@@ -141,10 +135,10 @@ class ToolformerLM(LM):
                 groups.setdefault(settings, {}).setdefault(key, question)
         with self._progress(len(set(keys)), sum(map(len, groups.values())), "completions") as bar:
             for group in groups.values():
-                self._decode(model, group, bar)
+                self._decode(group, bar)
         return keys
 
-    def _decode(self, model: "Decoder | Tracer", group: Mapping[str, Question], bar: Any) -> None:
+    def _decode(self, group: Mapping[str, Question], bar: Any) -> None:
         """Answers questions, by key, that differ only in their prompts and documents."""
         keys, questions, began = list(group), list(group.values()), time.monotonic()
 
@@ -158,7 +152,7 @@ class ToolformerLM(LM):
                 self.answers.add(answers, seconds * len(answers), final=not fault)
             bar.update(len(batch))
 
-        model.complete(
+        self.decoder.complete(
             [question.prompt for question in questions],
             [question.document() for question in questions],
             max_new_tokens=questions[0].max_new_tokens,

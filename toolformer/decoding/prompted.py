@@ -31,7 +31,7 @@ class PromptedDecoder(Decoder):
         return False
 
     def batches(self, task: Task) -> Generator[dict[int, Completion], None, None]:
-        """See `Completer.complete`."""
+        """See `Decoder.batches`."""
         lines = self._shown(task)
         room = self.room(task.max_new_tokens)
         kept = [self._fitting(lines, prompt, room) for prompt in task.prompts]

@@ -220,16 +220,6 @@ def requests(loaded: Loaded) -> dict[str, list[Instance]]:
     return by_kind
 
 
-def scores(loaded: Loaded, name: str, answers: Sequence[str]) -> list[float]:
-    """Scores in percent of one answer to each document of a task, in the order of `requests`, which must have been called."""
-    task = loaded.tasks["tasks"][name]
-    for instance, answer in zip(task.instances, answers, strict=True):
-        instance.resps = [answer]
-    task.apply_filters()
-    filtered = [(instance.doc, list(instance.filtered_resps.values())) for instance in task.instances]
-    return [float(task.process_results(document, results)["score"]) for document, results in filtered]
-
-
 def run(
     lm: LM,
     tasks: Sequence[str] | Loaded,

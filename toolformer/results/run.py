@@ -17,7 +17,7 @@ STEP, RESULT, CONFIG, METRICS = "step.json", "result.json", "config.yaml", "metr
 """The files of a run's folder: what it is and how it began; what came of it, once it is done; its configuration; its curves."""
 LOCK, NAMES, MLFLOW = "lock", "names", "mlflow.json"
 """The lock of the process that works on it; a folder with an empty file per experiment; its ids in MLflow's stores."""
-STAGES = ("generate", "train", "evaluate", "explain", "tune")
+STAGES = ("generate", "train", "evaluate", "explain")
 """The steps whose results are runs, each in a folder of that name."""
 SWEEP = "sweep"
 """The step that groups the runs of a sweep."""

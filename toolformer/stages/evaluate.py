@@ -23,15 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer.decoding.settings import TUNED
 from toolformer.results import Dataset, Folder, Results, Run
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config
 from toolformer.stages.engine import answering
 from toolformer.stages.evaluation import ANSWERS, Evaluation, first_day, prepare
 from toolformer.stages.invocation import DIRECT, Invocation
-from toolformer.stages.stored_policy import StoredPolicy
-from toolformer.stages.system import System
 from toolformer.storage import atomic_file, atomic_write
 from toolformer.tools.runtime import log_faults, usages
 from toolformer.tools.runtime import metrics as tool_metrics
@@ -73,7 +70,7 @@ def evaluate(config: Config, invocation: Invocation = DIRECT) -> Run:
         if isinstance(run, Run):
             return _logged("already done", run)
         scores = asking.scored(answers)
-        _log(job, asking, run, scores, config.decoding.policy == TUNED and System(config).calls)
+        _log(job, asking, run, scores)
     return _logged("done", results.get(run.id), invocation.command)
 
 
@@ -168,9 +165,7 @@ class _Asking:
         return suite.run(self.lm, loaded, gold_nats=gold_nats)
 
 
-def _log(
-    job: Evaluation, asking: _Asking, run: Folder, results: Mapping[str, TaskResult], is_tuned: bool
-) -> None:
+def _log(job: Evaluation, asking: _Asking, run: Folder, results: Mapping[str, TaskResult]) -> None:
     """Writes samples and metrics."""
     from toolformer.evaluation.metrics import speed, task_metrics
 
@@ -183,8 +178,6 @@ def _log(
         metrics["parameters"] = language_model.model.num_parameters()
     names = {config.tool[tool].name: tool for tool in config.tools}
     for task, result in results.items():
-        if is_tuned:
-            _warn_of_development(asking.asked.model, task, result)
         metrics |= {f"{task}/{name}": value for name, value in task_metrics(result, names).items()}
         # Under names that come first in MLflow's comparisons.
         metrics[f"{'Perplexity' if result.is_perplexity else 'Score'}/{task}"] = result.interval.value
@@ -194,15 +187,6 @@ def _log(
     used = usages(asking.tools)
     run.metrics({**metrics, **tool_metrics(used)})
     log_faults(used)
-
-
-def _warn_of_development(model: str, task: str, result: TaskResult) -> None:
-    if chosen := StoredPolicy.load(model).chosen_on(task, (sample["id"] for sample in result.samples)):
-        log.warning(
-            "evaluate: %s: the policy was chosen on %d of these %d examples; evaluation.samples takes the others, "
-            "test.json of tune-policy's run",
-            *(task, chosen, len(result.samples)),
-        )
 
 
 def _dataset(config: Config, task: str, result: TaskResult) -> Dataset:

@@ -29,8 +29,7 @@ from toolformer.storage import atomic_write, safe_join
 ANSWERS = "answers.jsonl"
 COMPARED = (
     *("system", "model", "training", "seed", "benchmarks", "wording", "examples"),
-    *("decoding.policy", "decoding.k", "decoding.bias", "decoding.threshold", "decoding.by_tool"),
-    *("decoding.stand_in", "decoding.name_bias", "evaluation.gold_nats"),
+    *("decoding.k", "decoding.by_tool", "decoding.stand_in", "evaluation.gold_nats"),
 )
 """What evaluations that share a table may differ in: they are its rows, columns and samples."""
 Samples = dict[str, list[str]] | list[str] | None

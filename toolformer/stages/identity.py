@@ -7,15 +7,13 @@ from typing import Any
 
 from toolformer.results.provenance import masked
 from toolformer.stages.config import Config
-from toolformer.stages.stored_policy import STORED
 from toolformer.step import settings_of
 from toolformer.tools.identity import LARGEST_HASHED, MODEL_FILES, file_state, files, model_state, versions
 
 
 def model_identity(name: str) -> dict[str, Any]:
     """A folder's files by size and time of change, or a model's name."""
-    # A policy of calling is a setting of decoding, which answers are known by anyway.
-    return model_state(name, ignored=STORED)
+    return model_state(name)
 
 
 def weights(model: Path) -> dict[str, Any]:
@@ -28,7 +26,7 @@ def weights(model: Path) -> dict[str, Any]:
 
     state: dict[str, Any] = {}
     for file in sorted(model.iterdir()):
-        if file.suffix in MODEL_FILES and file.name != STORED:
+        if file.suffix in MODEL_FILES:
             _, size, digest = file_state(file)
             is_recorded = size > LARGEST_HASHED and (model / RECORD).is_file()
             state[file.name] = [size, "" if is_recorded else digest]

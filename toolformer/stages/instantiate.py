@@ -7,7 +7,7 @@ import functools
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,10 @@ from toolformer.annotation.candidates import ToolSettings
 from toolformer.calls import CallSyntaxError
 from toolformer.data import Corpus, Document, FileCorpus, HubCorpus, assets, demo_corpus
 from toolformer.decoding import examples
-from toolformer.decoding.settings import PLAIN, with_policy
+from toolformer.decoding.settings import PLAIN
 from toolformer.errors import UserError, one_line
 from toolformer.results import Dataset, Results
 from toolformer.stages.config import Config, CorpusConfig
-from toolformer.stages.stored_policy import tuned
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
 from toolformer.tools import prompt_sets
@@ -154,7 +153,7 @@ def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
     from toolformer.decoding.prompted import PromptedDecoder
     from toolformer.lm.language_model import LanguageModel
 
-    settings = asdict(tuned(config.decoding, model) if tools else with_policy(config.decoding, "topk", 0))
+    settings = asdict(config.decoding if tools else replace(config.decoding, k=0, by_tool=None))
     further = of_system(config, tools)
     language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
     if config.system == "prompted":

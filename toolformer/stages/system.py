@@ -11,10 +11,8 @@ from toolformer.decoding import examples
 from toolformer.decoding.settings import (
     CALLING,
     TRAINED_ON,
-    TUNED,
     cache_key_fields,
     policy_label,
-    with_policy,
 )
 from toolformer.errors import UserError
 from toolformer.results import Results, Run
@@ -22,7 +20,6 @@ from toolformer.results.provenance import model_name
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
 from toolformer.stages.identity import deciding, model_identity, tool_files, weights
-from toolformer.stages.stored_policy import tuned
 from toolformer.stages.train import model_folder
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
@@ -36,7 +33,6 @@ class System:
     """A system as configured; `find` also finds its training."""
 
     config: Config
-    """With the policy that is stored with the model in place of `decoding.policy=tuned`."""
     trained: Run | None = None
     """The train run that made its model."""
 
@@ -57,8 +53,6 @@ class System:
         run = train_run(results, reference, TRAINED_ON[config.system], config.name, preferred)
         if not is_checkpoint:
             check_base(run, config.model, command)
-        if config.decoding.policy == TUNED and cls(config).calls:
-            config = replace(config, decoding=tuned(config.decoding, model_folder(run)))
         return cls(config, run)
 
     @cached_property
@@ -74,7 +68,7 @@ class System:
 
     @property
     def policy(self) -> str:
-        """When a call starts: k, or another policy with its value."""
+        """When a call starts, in words (`policy_label`)."""
         return policy_label(self.decoding)
 
     @property
@@ -138,10 +132,9 @@ class System:
         return identity
 
     def calling(self) -> "System":
-        """The same with calls, whatever its decoding policy."""
-        return System(
-            replace(self.config, decoding=with_policy(self.config.decoding, "topk", 1)), self.trained
-        )
+        """The same with calls, whatever k it has."""
+        decoding = replace(self.config.decoding, k=1, by_tool=None)
+        return System(replace(self.config, decoding=decoding), self.trained)
 
 
 def train_run(

@@ -11,6 +11,5 @@ VERSIONS = {
     "answer": 1,
     "evaluate": 1,
     "explain": 1,
-    "tune": 1,
     "sweep": 1,
 }

@@ -60,14 +60,12 @@ def file_state(file: Path) -> tuple[str, int, str]:
     return file.name, stat.st_size, sha256(file) if stat.st_size <= LARGEST_HASHED else str(stat.st_mtime_ns)
 
 
-def model_state(name: str, ignored: str = "") -> dict[str, Any]:
+def model_state(name: str) -> dict[str, Any]:
     """A folder's files by size and time of change (hashing gigabytes at each start takes too long), or a model's name."""
     folder = Path(name).expanduser()
     if not folder.is_dir():
         return {"model": name}
-    models = (
-        file for file in sorted(folder.iterdir()) if file.suffix in MODEL_FILES and file.name != ignored
-    )
+    models = (file for file in sorted(folder.iterdir()) if file.suffix in MODEL_FILES)
     seen = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in models if file.is_file()]
     return {"model": str(folder.resolve()), "files": seen}
 

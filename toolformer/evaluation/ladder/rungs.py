@@ -17,13 +17,14 @@ from toolformer.data import Document
 from toolformer.decoding.call_state import cut_result
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
-from toolformer.decoding.policy import Always
 from toolformer.evaluation.ladder.classes import RUNGS, Rungs, classify
 from toolformer.evaluation.ladder.gold import SURE, TOOLS, Gold, cut, golds, holds
 from toolformer.tools.base import Tool
 
 PASSAGES = 20
 """Passages of the index that are searched for one that contains the answer."""
+ANY_RANK = 1 << 31
+"""A k that every start token is within: no vocabulary is as large."""
 Sample = dict[str, Any]
 
 
@@ -72,7 +73,7 @@ class Ladder:
         self._limit = decoder.max_result_tokens
         self._free = make(replace(decoder, k=0), {})
         # A call starts before the first token, and no other.
-        forced = replace(decoder, k=1, max_calls=1, start_policy=Always())
+        forced = replace(decoder, k=ANY_RANK, by_tool=None, max_calls=1)
         self._forced = make(forced, {"rung": "forced"})
         self._day = day
 

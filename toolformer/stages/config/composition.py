@@ -70,7 +70,7 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
 
 def allow_new_tools(overrides: Sequence[str]) -> list[str]:
     """Overrides whose decoding settings by tool take, of Hydra, a tool that the experiment's own lack."""
-    return [re.sub(r"^(?=decoding\.(?:by_tool|stand_in|name_bias)\b)", "++", word) for word in overrides]
+    return [re.sub(r"^(?=decoding\.(?:by_tool|stand_in)\b)", "++", word) for word in overrides]
 
 
 @functools.lru_cache(maxsize=32)

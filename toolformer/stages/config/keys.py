@@ -28,7 +28,7 @@ SECTIONS = {
 """The keys of each stage and command, for help texts. All others belong to every stage."""
 EVALUATE_TOO = ("tools", "tool", "tool_default", "tool_sources", "prompts", "engine", "heldout")
 """Groups listed with another stage that `evaluate` reads too."""
-EVALUATING = ("complete", "tool", "explain", "tune-policy")
+EVALUATING = ("complete", "tool", "explain")
 """Commands with the configuration of `evaluate`."""
 CHANGED_FIRST = {
     "generate": ("model", "corpus.source", "corpus.path", "corpus.limit", "tools", "tool.NAME.filter_threshold", "tool.NAME.samples", "engine.workers", "name"),
