@@ -237,38 +237,6 @@ def test_early_stopping_counts_over_an_interruption(gpt2_folder: Path, tmp_path:
     same_end(straight, expected, resumed, logs)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "mixtral"])
-def test_adapters_are_merged_into_a_normal_model_and_the_seed_decides_them(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("peft")
-    folder = save_model(name, tmp_path / "model")
-    settings = replace(SETTINGS, lora_rank=4, learning_rate=0.01, sequence_length=64)
-    result, logs = run(folder, tmp_path / "out", settings)
-    assert result.heldout_perplexity < result.initial_heldout_perplexity
-    assert list(logs.of("heldout_perplexity")) == [0, 4, 8], "merging leaves the adapted model as it is"
-    # The folder is the adapted model: what is read from it has the perplexity that was measured.
-    assert perplexity(result.model_path, HELDOUT) == pytest.approx(result.heldout_perplexity, rel=1e-4)
-    before: Any = AutoModelForCausalLM.from_pretrained(folder)
-    after: Any = AutoModelForCausalLM.from_pretrained(result.model_path)
-    assert before.state_dict().keys() == after.state_dict().keys()
-    assert torch.equal(before.get_input_embeddings().weight, after.get_input_embeddings().weight)
-    torch.manual_seed(7)
-    again, other = (run(folder, tmp_path / str(seed), replace(settings, seed=seed))[0] for seed in (0, 1))
-    assert again.heldout_perplexity == result.heldout_perplexity
-    assert other.heldout_perplexity != pytest.approx(result.heldout_perplexity, rel=1e-6)
-
-
-def test_adapters_that_cannot_be_merged_are_refused_before_training(tmp_path: Path) -> None:
-    pytest.importorskip("peft")
-    for name, message in {
-        "llama4_text": "takes no adapters .*dtype",
-        "jamba": "merging .*% of .* is lost",
-    }.items():
-        with pytest.raises(
-            UserError, match=f"^trainer.lora_rank: .*{message}.*; leave trainer.lora_rank out"
-        ):
-            run(save_model(name, tmp_path / name), tmp_path / "out", replace(SETTINGS, lora_rank=4))
-
-
 def test_a_saved_model_that_is_not_the_trained_one_is_refused(
     gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -218,8 +218,7 @@ class PackedTrainer(Trainer):
         if not self.settings.lora_rank:
             self.save_model(str(folder), _internal_call=True)
         elif self.is_world_process_zero():
-            inner, weights = lora.merged(self.model)
-            inner.save_pretrained(str(folder), state_dict=weights)
+            lora.save_merged(self.model, folder)
             cast(Any, self.processing_class).save_pretrained(str(folder))
         self.model_config.use_cache = False
 

@@ -96,10 +96,17 @@ def _trainer(
 ) -> PackedTrainer:
     """Loads the model, packs the texts, and makes the Trainer."""
     set_seed(settings.seed)  # for weights missing in the folder
-    # bfloat16 weights would lose updates of 1e-5; only products are in lower precision.
+    # bfloat16 weights would lose updates of 1e-5; only products, and weights that are not trained, are in lower precision.
+    dtype = torch.bfloat16 if settings.lora_rank and arguments.bf16 else torch.float32
     has_calls = any(isinstance(text, AnnotatedText) and text.calls for text in texts)
-    model, tokenizer = loading.load_causal(model_path, torch.float32, has_calls)
+    model, tokenizer = loading.load_causal(model_path, dtype, has_calls)
     check_context(model, settings)
+    trained = model
+    if settings.lora_rank:
+        set_seed(settings.seed)  # adapters begin at random; the Trainer seeds only what comes after it
+        trained = lora.with_adapters(model, settings.lora_rank, settings.lora_alpha)
+        if settings.gradient_checkpointing:
+            trained.enable_input_require_grads()
     if not settings.deepspeed:  # which moves its parts itself
         model.to(arguments.device)
     by_document = not settings.compile and (
@@ -116,11 +123,6 @@ def _trainer(
         raise UserError("training: the texts have no token to predict; give longer texts")
     check_embedding(model, tokenizer, training.documents, evaluation.documents)
     _plan(arguments, training, settings)
-    if settings.lora_rank:
-        set_seed(settings.seed)  # adapters begin at random; the Trainer seeds only what comes after it
-        model = lora.with_adapters(model, settings.lora_rank, settings.lora_alpha)
-        if settings.gradient_checkpointing:
-            model.enable_input_require_grads()
     # A compiled model is compiled again for every shape.
     length = settings.sequence_length if settings.compile else None
     return PackedTrainer(
@@ -128,7 +130,7 @@ def _trainer(
         objective=objective,
         started=started,
         output_dir=output_dir,
-        model=model,
+        model=trained,
         args=arguments,
         data_collator=collator(model, tokenizer, isolation, length),
         train_dataset=training,

@@ -1,0 +1,120 @@
+"""LoRA: what is trained, and what merging writes, against peft's own merging of a float32 copy."""
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests.training.conftest import HELDOUT, SETTINGS, build_model, perplexity, run, save_model
+from toolformer.errors import UserError
+from toolformer.training import lora
+
+pytest.importorskip("peft")
+
+
+def adapted(name: str, dtype: torch.dtype) -> Any:
+    """A model whose adapters have an effect."""
+    model = lora.with_adapters(build_model(name).to(dtype), 4, None)
+    torch.manual_seed(1)
+    for parameter_name, parameter in model.named_parameters():
+        if ".lora_B." in parameter_name:
+            torch.nn.init.normal_(parameter, std=0.2)
+    return model
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mixtral"])
+def test_merging_is_exact_and_leaves_the_model_as_it_is(
+    name: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    model = adapted(name, dtype)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    lora.save_merged(model, tmp_path)
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).state_dict()
+    expected = copy.deepcopy(model).float().merge_and_unload().state_dict()
+    assert merged.keys() == expected.keys()
+    assert all(torch.equal(merged[key], expected[key]) for key in expected)
+    after = model.state_dict()
+    assert all(
+        torch.equal(after[key], before[key]) and after[key].dtype == before[key].dtype for key in before
+    )
+
+
+@pytest.mark.parametrize("name", ["gpt2", "mixtral"])
+def test_weights_in_several_files_are_those_in_one(name: str, tmp_path: Path) -> None:
+    model = adapted(name, torch.float32)
+    lora.save_merged(model, tmp_path / "one")
+    lora.save_merged(model, tmp_path / "several", shard=1)
+    assert len(list((tmp_path / "several").glob("model-*-of-*.safetensors"))) > 2
+    one, several = (
+        AutoModelForCausalLM.from_pretrained(tmp_path / kind).state_dict() for kind in ("one", "several")
+    )
+    assert one.keys() == several.keys() and all(torch.equal(one[key], several[key]) for key in one)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "mixtral"])
+def test_frozen_weights_are_bfloat16_and_adapters_float32(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dtypes: dict[bool, set[torch.dtype]] = {}
+    real = lora.save_merged
+
+    def save(model: Any, folder: Path) -> None:
+        for parameter in model.parameters():
+            dtypes.setdefault(parameter.requires_grad, set()).add(parameter.dtype)
+        real(model, folder)
+
+    monkeypatch.setattr(lora, "save_merged", save)
+    settings = replace(SETTINGS, lora_rank=4, learning_rate=0.01, dtype="bfloat16", sequence_length=64)
+    result, _ = run(save_model(name, tmp_path / "model"), tmp_path / "out", settings)
+    assert dtypes == {True: {torch.float32}, False: {torch.bfloat16}}
+    saved = AutoModelForCausalLM.from_pretrained(result.model_path)
+    assert saved.dtype == torch.float32
+    assert result.heldout_perplexity < result.initial_heldout_perplexity
+    assert perplexity(result.model_path, HELDOUT) == pytest.approx(result.heldout_perplexity, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "pinned"),
+    [("gpt2", "float32", 388.63), ("gpt2", "bfloat16", 387.68), ("mixtral", "float32", 546.57)],
+)
+def test_a_training_of_adapters_is_as_pinned(name: str, dtype: str, pinned: float, tmp_path: Path) -> None:
+    """A change here needs a new VERSION of the train step."""
+    settings = replace(SETTINGS, lora_rank=4, learning_rate=0.01, dtype=dtype)
+    result, _ = run(save_model(name, tmp_path / "model"), tmp_path / "out", settings)
+    close = 1e-3 if dtype == "float32" else 1e-2
+    assert result.best_step == 8 and result.heldout_perplexity == pytest.approx(pinned, rel=close)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "mixtral"])
+def test_the_folder_is_an_ordinary_model_and_the_seed_decides_it(name: str, tmp_path: Path) -> None:
+    folder = save_model(name, tmp_path / "model")
+    settings = replace(SETTINGS, lora_rank=4, learning_rate=0.01, sequence_length=64)
+    result, logs = run(folder, tmp_path / "out", settings)
+    assert result.heldout_perplexity < result.initial_heldout_perplexity
+    assert list(logs.of("heldout_perplexity")) == [0, 4, 8], "merging leaves the adapted model as it is"
+    # The folder is the adapted model: what is read from it has the perplexity that was measured.
+    assert perplexity(result.model_path, HELDOUT) == pytest.approx(result.heldout_perplexity, rel=1e-4)
+    before: Any = AutoModelForCausalLM.from_pretrained(folder)
+    after: Any = AutoModelForCausalLM.from_pretrained(result.model_path)
+    assert before.state_dict().keys() == after.state_dict().keys()
+    assert torch.equal(before.get_input_embeddings().weight, after.get_input_embeddings().weight)
+    torch.manual_seed(7)
+    again, other = (run(folder, tmp_path / str(seed), replace(settings, seed=seed))[0] for seed in (0, 1))
+    assert again.heldout_perplexity == result.heldout_perplexity
+    assert other.heldout_perplexity != pytest.approx(result.heldout_perplexity, rel=1e-6)
+
+
+def test_adapters_that_cannot_be_merged_are_refused_before_training(tmp_path: Path) -> None:
+    for name, message in {
+        "llama4_text": "takes no adapters .*dtype",
+        "jamba": "merging .*% of .* is lost",
+    }.items():
+        with pytest.raises(
+            UserError, match=f"^trainer.lora_rank: .*{message}.*; leave trainer.lora_rank out"
+        ):
+            run(save_model(name, tmp_path / name), tmp_path / "out", replace(SETTINGS, lora_rank=4))
