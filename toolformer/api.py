@@ -103,6 +103,8 @@ def _config(overrides: Sequence[str]) -> Config:
 def _decoder(config: Config, model: str) -> Decoder:
     from toolformer.stages import instantiate
     from toolformer.stages.system import System
+    from toolformer.training.checkpoints import check_intact
 
+    check_intact(Path(model))
     tools = System(config).tools()
     return instantiate.decoder(config, model, tools)

@@ -11,9 +11,12 @@ import pytest
 from tests.benchmarks.test_loaders import SVAMP, write
 from tests.conftest import GOLDEN, Refused, smoke_words
 from tests.processes import config, trained, words
+from toolformer.api import Toolformer
 from toolformer.cli import main
+from toolformer.errors import UserError
 from toolformer.results import Results, Run
 from toolformer.stages.launch import run_stage
+from toolformer.training import checkpoints
 
 HELDOUT = ["benchmarks=[heldout_perplexity]", "corpus@heldout=jsonl"]
 
@@ -111,3 +114,17 @@ def test_wrong_input_is_refused_before_a_model_is_loaded(
     line = refused("evaluate", *given)
     assert said in line
     assert Results(root).all_runs("evaluate") == []
+
+
+def test_a_model_that_changed_after_its_training_is_refused(
+    tiny_folder: Path, tmp_path: Path, refused: Refused
+) -> None:
+    model = Path(shutil.copytree(tiny_folder, tmp_path / "model"))
+    checkpoints.write_last(model, checkpoints.RECORD, {"step": 8})
+    weights = bytearray((model / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (model / "model.safetensors").write_bytes(weights)
+    line = refused("evaluate", *words(tmp_path / "runs", "system=model"), f"model={model}")
+    assert f"{model} is damaged (model.safetensors is not what its training saved)" in line
+    with pytest.raises(UserError, match="is damaged"):
+        Toolformer.from_pretrained(model)

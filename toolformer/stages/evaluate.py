@@ -97,11 +97,13 @@ def faults(metrics: Mapping[str, float]) -> dict[tuple[str, str], int]:
 def check_system(job: Evaluation) -> dict[str, Tool]:
     """The system's tools. UserError for what cannot answer, before the rows are read, which may take long."""
     from toolformer.lm.loading import choose_device, load_config
+    from toolformer.training.checkpoints import check_intact
 
     config = job.config
     choose_device(config.lm.device)
     if not job.system.trained:
         load_config(config.model)
+    check_intact(Path(job.system.model))
     tools = job.system.tools()
     instantiate.of_system(config, tools)
     return tools

@@ -104,6 +104,14 @@ def _damaged(folder: Path, record: dict[str, Any], all_files: bool = False) -> s
     return next((name for name in names if listed.get(name) != actual.get(name)), None)
 
 
+def check_intact(model: Path) -> None:
+    """UserError for a model whose files are not those that its training saved; a model without a record passes."""
+    if (model / RECORD).is_file() and (damaged := _damaged(model, read_json(model / RECORD))):
+        raise UserError(
+            f"model: {model} is damaged ({damaged} is not what its training saved); copy it again, or train it again"
+        )
+
+
 def trained(model: Path) -> TrainingResult | None:
     """The result of a training, from its model's folder; None if there is none.
 
