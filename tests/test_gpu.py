@@ -26,6 +26,7 @@ def test_replayed_graphs_continue_prompts_as_a_cpu_does(
     on_cpu.model.save_pretrained(tmp_path)
     on_cpu.tokenizer.save_pretrained(tmp_path)
     on_gpu = LanguageModel.from_pretrained(tmp_path, "float32", "cuda")
+    on_gpu.use_graphs()
     documents = texts(PIECES[:3], 60)
     prompts = [document.text for document in documents]
     found = [

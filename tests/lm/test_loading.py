@@ -297,6 +297,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused() -> None:
         (AutoConfig.for_model("gpt2", n_positions=64), 64),
         (MptConfig(max_seq_len=96), 96),
         (MultimodalGemma3(text_config={"max_position_embeddings": 32}), 32),
+        (AutoConfig.for_model("doge", max_position_embeddings=64, keep_window_size=16), 16),
         (AutoConfig.for_model("mamba"), None),
     ],
 )

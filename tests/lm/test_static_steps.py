@@ -21,6 +21,7 @@ from toolformer.decoding.decoder import Decoder
 from toolformer.lm import kv_cache
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.slots import Slots
+from toolformer.lm.static_steps import are_equal
 from toolformer.tools.prompt_sets import UNPROMPTED
 
 CONTEXTS = [[5, 9, 2, 14], [7, 3], [11, 4, 6, 8, 1, 2]]
@@ -99,7 +100,7 @@ def test_a_row_that_overflowed_leaves_nothing_to_others(both: tuple[LanguageMode
         torch.testing.assert_close(branches.step(torch.tensor([[3]]))[0], expected, atol=1e-4, rtol=0)
 
 
-def test_another_thread_has_its_steps_beside_the_buffers(both: tuple[LanguageModel, LanguageModel]) -> None:
+def test_only_the_thread_that_made_them_has_the_buffers(both: tuple[LanguageModel, LanguageModel]) -> None:
     growing, fixed = both
     fixed.use_static_steps()
     with ThreadPoolExecutor(3) as threads:
@@ -107,6 +108,22 @@ def test_another_thread_has_its_steps_beside_the_buffers(both: tuple[LanguageMod
     for seed, logits in enumerate(results):
         for ours, expected in zip(logits, run(growing, seed), strict=True):
             torch.testing.assert_close(ours, expected, atol=1e-4, rtol=0)
+    assert fixed.static_steps is not None and fixed.static_steps.nbytes == 0
+    run(fixed, 0)
+    assert fixed.static_steps.nbytes > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "equal"), [({}, True), ({0: 0.001}, True), ({0: 0.02}, False), ({1: 0.009, 2: 0.0}, False)]
+)
+def test_a_graph_with_other_logits_or_ranks_is_rejected(change: dict[int, float], equal: bool) -> None:
+    logits = torch.zeros(2, 1, 40)
+    logits[0, 0, :3] = torch.tensor([1.0, 0.003, 0.006])
+    logits[:, :, 3:] = torch.arange(37.0).neg() - 1
+    replayed = logits.clone()
+    for token, added in change.items():
+        replayed[0, 0, token] += added
+    assert are_equal(replayed, logits) is equal
 
 
 def test_a_cache_longer_than_the_buffers_moves_to_larger_ones(

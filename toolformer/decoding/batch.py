@@ -197,7 +197,7 @@ class Queue:
         model = self._language_model
         rest = [row.unread[shared:] for row in rows]
         prefix = model.prefix(self._head) if shared and rows else None
-        for numbers in by_length(list(map(len, rest)), [1] * len(rest)):
+        for numbers in by_length(list(map(len, rest)), [1] * len(rest), model.batch_tokens):
             logits, branches = model.prefill([rest[n] for n in numbers], prefix)
             for n in numbers:
                 rows[n].unread = []

@@ -64,13 +64,11 @@ class LanguageModel:
         self.end_ids = _end_ids(model, tokenizer)
         """The tokens that end a text."""
         self.batch_tokens = TOKENS_PER_BATCH
-        """Maximum number of tokens in a batch of annotation; a GPU is faster with more."""
+        """Maximum number of tokens in a forward pass; a GPU is faster with more."""
         self.reads_special_tokens = False
         """Whether a text's special tokens are read as such (a rendered chat template) instead of as plain text."""
         self.static_steps: StaticSteps | None = None
-        """Runs steps of single tokens in fixed buffers, on a GPU."""
-        if self.device.type == "cuda":
-            self.use_static_steps(captures=True)
+        """Runs steps of single tokens in fixed buffers; None where each runs by itself."""
         config = model.config.get_text_config()
         self.start_id = loading.start_token(tokenizer, model.get_input_embeddings().weight.shape[0], name)
         self._anchor = self.encode("a")
@@ -81,8 +79,6 @@ class LanguageModel:
         self.fast_length = loading.fast_length(config)
         """Number of cached keys up to which a batch is read with a cache and a mask; beyond, it takes the slow path (`exact`)."""
         exact.probe(self)
-        if self.static_steps:
-            self.use_static_steps(captures=True)  # without graphs of the probe, and for any thread
 
     @classmethod
     def from_pretrained(
@@ -94,8 +90,13 @@ class LanguageModel:
         model, tokenizer = loading.load_causal(name, loading.choose_dtype(dtype, device))
         return cls(model.to(device), tokenizer, name)
 
+    def use_graphs(self) -> None:
+        """Runs this thread's steps of single tokens as CUDA graphs where the model is on a GPU."""
+        if self.device.type == "cuda":
+            self.use_static_steps(captures=True)
+
     def use_static_steps(self, captures: bool = False) -> None:
-        """Runs steps in buffers of fixed shape; where that `captures`, as CUDA graphs."""
+        """Runs this thread's steps in buffers of fixed shape; where that `captures`, as CUDA graphs."""
         self.static_steps = StaticSteps(self._read, self.name, captures)
 
     def encode(self, text: str) -> list[int]:
@@ -198,7 +199,7 @@ class LanguageModel:
     def steps_are_static(self) -> bool:
         """Whether steps run in buffers of fixed shape."""
         steps = self.static_steps
-        return steps is not None and self.fast_length == math.inf and steps.are_free
+        return steps is not None and self.fast_length == math.inf and steps.is_own_thread
 
     @torch.inference_mode()
     def step(
@@ -382,7 +383,7 @@ class LanguageModel:
         head = os.path.commonprefix([ids[:-1] for ids in encoded]) if len(encoded) > 1 else []
         prefix = self.prefix(head) if len(head) >= 16 else None
         rest = [ids[len(head) :] if prefix else ids for ids in encoded]
-        for batch in batching.by_length([len(ids) for ids in rest], [1] * len(rest)):
+        for batch in batching.by_length([len(ids) for ids in rest], [1] * len(rest), self.batch_tokens):
             written = self._greedy([rest[n] for n in batch], prefix, max_new_tokens, stop)
             for n, ids in zip(batch, written, strict=True):
                 continuations[n] = ids

@@ -112,7 +112,9 @@ def load_config(name_or_path: str) -> Any:
 def context_length(config: Any) -> int | None:
     """Maximum number of tokens of a sequence, or None where the configuration does not say."""
     text = config.get_text_config()
-    sizes = [getattr(text, name, None) for name in ("max_position_embeddings", "n_positions", "max_seq_len")]
+    # Beyond Doge's window a token's prediction depends on later ones.
+    names = ("max_position_embeddings", "n_positions", "max_seq_len", "keep_window_size")
+    sizes = [getattr(text, name, None) for name in names]
     return min([size for size in sizes if isinstance(size, int) and size > 0], default=None)
 
 
@@ -123,7 +125,7 @@ def fast_length(config: Any) -> float:
     """
     if "local" in getattr(config, "attention_layers", ()):
         return 0  # GPT-Neo's window counts keys that a token does not see
-    limits = [getattr(config, "attention_chunk_size", None)]
+    limits = [getattr(config, name, None) for name in ("attention_chunk_size", "floor_scale")]
     rope = getattr(config, "rope_parameters", None) or {}
     for settings in (rope, *rope.values()):
         if isinstance(settings, dict) and settings.get("rope_type") == "longrope":

@@ -62,9 +62,12 @@ class Memory:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory of a GPU that this process may use: what nobody has taken, and what PyTorch keeps for it unused."""
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + unused
+    """Memory of a GPU that this process may use, once PyTorch has given back what it keeps unused.
+
+    The memory of CUDA graphs is not given back, and is not free.
+    """
+    torch.cuda.empty_cache()
+    return int(torch.cuda.mem_get_info(device)[0])
 
 
 class BatchSize:

@@ -156,6 +156,10 @@ def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
     settings = asdict(config.decoding if tools else replace(config.decoding, k=0, by_tool=None))
     further = of_system(config, tools)
     language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
+    if config.lm.graphs:
+        language_model.use_graphs()
+    if memory := language_model.gpu_memory():
+        language_model.batch_tokens = memory.batch_tokens()
     if config.system == "prompted":
         return PromptedDecoder(language_model, tools, **settings, **further)
     return Decoder(language_model, tools, mode="plain" if config.system in PLAIN else "tools", **settings)

@@ -72,6 +72,8 @@ class LanguageModelConfig:
         "auto"
     )
     """auto (CUDA if there is a GPU), cpu, cuda, cuda:1, ..."""
+    graphs: bool = False
+    """Whether a GPU runs steps of single tokens as CUDA graphs. Not yet measured on a GPU."""
 
 
 @dataclass

@@ -91,6 +91,8 @@ class Worker:
         config, engine = self._config, self._config.engine
         torch.set_num_threads(engine.threads or self._threads or torch.get_num_threads())
         language_model = load(config.model, config.lm.dtype, config.lm.device)
+        if config.lm.graphs:
+            language_model.use_graphs()
         tokens = engine.batch_tokens
         if tokens == "auto":
             memory = language_model.gpu_memory()
