@@ -19,18 +19,16 @@ _GROUPS = (
     "xquad",
     "temporal",
     "perplexity",
-    "two_step",
     "paper",
 )
 GROUPS: dict[str, tuple[str, ...]] = {
     name: tuple(yaml.safe_load((TASKS_DIR / f"{name}.yaml").read_text(encoding="utf-8"))["task"])
     for name in _GROUPS
 }
-"""Groups by name; `paper` is Tables 3 to 8, `mlqa_all_en` the rows "All En" of Table 6; XQuAD and `two_step` are not in the paper."""
+"""Groups by name; `paper` is Tables 3 to 8, `mlqa_all_en` the rows "All En" of Table 6; XQuAD is not in the paper."""
 
-TASKS = (*GROUPS["paper"], "arithmetic", *GROUPS["xquad"], "xquad_en", *GROUPS["two_step"], "trex_two_hop")
-"""Every task. In `mlqa_en` and `xquad_en` all questions are in English. Not in the paper: arithmetic, XQuAD, and problems
-and questions of two steps."""
+TASKS = (*GROUPS["paper"], "arithmetic", *GROUPS["xquad"], "xquad_en")
+"""Every task. In `mlqa_en` and `xquad_en` all questions are in English. Not in the paper: arithmetic and XQuAD."""
 
 PAPER = "paper"
 WORDINGS = (PAPER, *"abcd")
@@ -56,9 +54,6 @@ DATA_FILES: dict[str, tuple[tuple[str, ...], ...]] = {
     "asdiv": (lines_file("asdiv/asdiv"),),
     "svamp": (lines_file("svamp/svamp"),),
     "mawps": (lines_file("mawps/mawps_full"),),
-    "svamp_two_step": (lines_file("svamp/svamp"),),
-    "mawps_two_step": (lines_file("mawps/mawps_full"),),
-    "trex_two_hop": (lines_file("lama/trex"),),
     "webqs": (lines_file("webquestions/test"),),
     "nq": (lines_file("nq_open/dev"),),
     "triviaqa": (lines_file("triviaqa/unfiltered_dev"),),

@@ -109,18 +109,6 @@ def score_math(completion: str, answer: str | int | float | Fraction) -> bool:
     return abs(found - right) <= Fraction(1, 2 * 10**places)
 
 
-def score_worked(completion: str, answer: str | int | float | Fraction) -> bool:
-    """Whether a worked solution comes to the answer: the number after its last equals sign, else its first number.
-
-    Its solution ends at a blank line. Not in the paper; numbers are compared as `score_math` does.
-
-    >>> score_worked(" He had 12 + 3 = 15 cards.\\nThen he had 15 * 2 = 30.\\n\\n1 + 1 = 2", 30), score_worked(" It is 30.", 30)
-    (True, True)
-    """
-    solution = re.split(r"\n\s*\n", completion.strip(), maxsplit=1)[0]
-    return score_math(solution.rpartition("=")[2], answer)
-
-
 def _places(number: Fraction) -> int:
     """Decimals that a number needs, at most `_MOST_PLACES`."""
     return next((n for n in range(_MOST_PLACES) if (number * 10**n).denominator == 1), _MOST_PLACES)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolformer.benchmarks.metrics import score_first_words, score_math, score_worked
+from toolformer.benchmarks.metrics import score_first_words, score_math
 
 Doc = Mapping[str, Any]
 
@@ -26,11 +26,6 @@ def question_of(doc: Doc) -> str:
 def math_prompt(doc: Doc) -> str:
     """Context x, question q and "The answer is" (appendix C.2)."""
     return " ".join(part for part in (problem_of(doc), "The answer is") if part)
-
-
-def worked_prompt(doc: Doc) -> str:
-    """Context x and question q, after whose line the solution is worked out; not the paper's."""
-    return f"{problem_of(doc)}\n"
 
 
 def question_prompt(doc: Doc) -> str:
@@ -54,11 +49,6 @@ def passage_prompt(doc: Doc) -> str:
 def math_score(doc: Doc, results: Sequence[str]) -> dict[str, float]:
     """100 or 0: ASDiv, SVAMP and MAWPS (paper, section 4.2.2)."""
     return {"score": 100.0 * score_math(results[0], doc["answer"])}
-
-
-def worked_score(doc: Doc, results: Sequence[str]) -> dict[str, float]:
-    """100 or 0: problems of two steps, whose solution is worked out."""
-    return {"score": 100.0 * score_worked(results[0], doc["answer"])}
 
 
 def answer_in_5_words(doc: Doc, results: Sequence[str]) -> dict[str, float]:

@@ -23,12 +23,6 @@ TEMPLATES: Mapping[str, Mapping[str, str]] = {
         "c": "Here is a problem with numbers: {problem}\nIts result is",
         "d": "{problem} Work it out. Result:",
     },
-    "worked_prompt": {
-        "a": "{problem}\nLet us work it out.\n",
-        "b": "Solve this problem step by step. {problem}\n",
-        "c": "A problem with numbers: {problem}\nThe steps to its result:\n",
-        "d": "{problem}\nSteps:\n",
-    },
     "question_prompt": {
         "a": "Please tell me: {question}",
         "b": "{question} In a few words:",

@@ -147,81 +147,9 @@ def kept(found: Sequence[Sampled], threshold: float) -> dict[int, Sampled]:
     return best
 
 
-@torch.inference_mode()
-def chain(
-    language_model: LanguageModel,
-    several: Sequence[ToolSettings],
-    tools: Mapping[str, Tool],
-    document: Document,
-    seed: int,
-) -> list[tuple[str, Sampled, bool]]:
-    """Annotation from left to right of one text: (tool, sampled call, kept), one position, call and loss at a time."""
-    encoding = language_model.encode_text(document.text)
-    p = {each.key: start_probabilities(language_model, each, document.text) for each in several}
-    tried: dict[str, list[int]] = {}
-    for each in several:
-        above = [i for i, place in enumerate(encoding.positions) if place is not None]
-        above = [i for i in above if p[each.key][i] > each.start_threshold]
-        tried[each.key] = sorted(above, key=lambda i: -p[each.key][i])[: each.max_positions]
-    found: list[tuple[str, Sampled, bool]] = []
-    in_text: list[tuple[int, ApiCall]] = []
-    for i in sorted({i for positions in tried.values() for i in positions}):
-        ids, shift = list(encoding.ids), 0
-        for place, call in in_text:
-            written = language_model.encode(linearise(call))
-            ids[place + shift : place + shift] = written
-            shift += len(written)
-        new: list[tuple[int, ApiCall]] = []
-        for each in sorted(several, key=lambda each: each.key):
-            if i not in tried[each.key]:
-                continue
-            sampled = [
-                _sampled_in(language_model, each, tools[each.key], document, i, n, p[each.key][i], ids, shift, seed)
-                for n in range(each.samples)
-            ]  # fmt: skip
-            best = kept(sampled, each.filter_threshold).get(i)
-            found += [(each.key, one, one is best) for one in sampled]
-            if best and best.call:
-                new.append((i, best.call))
-        in_text += new
-    return found
-
-
-def _sampled_in(
-    language_model: LanguageModel,
-    settings: ToolSettings,
-    tool: Tool,
-    document: Document,
-    i: int,
-    n: int,
-    p: float,
-    ids: list[int],
-    shift: int,
-    seed: int,
-) -> Sampled:
-    """A call sampled at position i of a text that kept calls have made longer by `shift` tokens."""
-    prompt = language_model.bos_ids + language_model.encode(settings.prompt.fill(document.text))
-    name = language_model.encode("a [" + settings.name)[2:] if settings.force_name else []
-    context = prompt + ids[: i + shift] + [language_model.start_id] + name
-    place = language_model.encode_text(document.text).positions[i]
-    assert place is not None
-    draws = draw_keys(seed, document.doc_id, settings.key, place, n, settings.max_call_tokens)
-    text = language_model.decode(name + _generate(language_model, context, name, draws.tolist(), settings))
-    call, losses = _own_call(text, settings), None
-    result = tool.run([call.input], [document])[0].text if call else None
-    call = call.with_result(result) if call and result else None
-    if call:
-        with_result, without, none = (
-            loss_of_tokens(language_model, ids, i + shift, each)
-            for each in (call, call.with_result(""), None)
-        )
-        losses = with_result, without, none
-    return Sampled(i, n, p, _ended(text, settings) or text, call, losses)
-
-
 def _ended(text: str, settings: ToolSettings) -> str | None:
-    """A sample up to its call's end; without a prompt, or after calls with results, also to where it asks for its own."""
-    if (not settings.prompt.instruction or settings.chain) and ") ->" in text:
+    """A sample up to its call's end; without a prompt also to where it asks for its own."""
+    if not settings.prompt.instruction and ") ->" in text:
         return text[: text.index(") ->")] + ")]"
     end = call_end(text)
     return text[:end] if end is not None else None
@@ -371,8 +299,7 @@ def decode(
                     tool = next((tool for tool in tools.values() if tool.name == parsed.tool), None)
                     result = Result(reason="tool not allowed")
                     if tool:
-                        asked = tool.in_context(parsed.input, [c.input for c in calls if c.tool == tool.name])
-                        result = tool.run([asked], [document])[0]
+                        result = tool.run([parsed.input], [document])[0]
                     failed = result.reason
                     if result.text is not None:
                         whole = parsed.with_result(result.text).result or ""

@@ -4,17 +4,14 @@ Statements are kept if only closing punctuation follows their mask. Google-RE an
 as LAMA itself evaluates them; a fact counts once, however many sentences of evidence it has.
 """
 
-import itertools
-import random
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from toolformer.benchmarks.loaders.sources import (
     Placed,
     Row,
     Splits,
-    as_splits,
     collect,
     list_of,
     published,
@@ -24,17 +21,6 @@ from toolformer.errors import UserError
 
 MASK = "[MASK]"
 NOT_LAST = "mask not last"
-TWO_HOP_QUESTIONS = 200
-SECOND_HOPS = {
-    "P17": "country", "P30": "continent", "P36": "capital", "P37": "official language", "P140": "religion",
-    "P159": "headquarters", "P740": "place of formation",
-}  # fmt: skip
-FIRST_HOPS = {
-    "P17": "country", "P159": "headquarters", "P740": "place of formation", "P19": "place of birth", "P20": "place of death", "P27": "country of citizenship", "P108": "employer",
-    "P127": "owner", "P131": "region", "P176": "manufacturer", "P178": "developer", "P264": "record label",
-    "P276": "location", "P449": "original broadcaster", "P495": "country of origin",
-}  # fmt: skip
-"""The relations that a question of two hops may join, as it names them; the second one is of a place or an organisation."""
 
 TEMPLATES = {
     "place_of_birth": "[X] was born in [Y] .",
@@ -90,49 +76,6 @@ def trex(**metadata: Any) -> Splits:
         return _statement(row, place, statement, _identity(row, relation, place), relation)
 
     return collect("lama_trex", rows, make, metadata, by="family")
-
-
-def trex_two_hop(**metadata: Any) -> Splits:
-    """200 questions of two facts of T-REx: `id, family, question, answers`, `family` the two relations.
-
-    The first fact's object is the second one's subject: the country of X, and that country's capital. A subject has one
-    object in the first relation, and the answers and the other two names do not contain each other. The questions are
-    chosen by the seed `trex_two_hop_seed`, from each pair of relations in turn.
-    """
-    from_file, rows = published("trex_two_hop", metadata, ("predicate_id", "sub_label", "obj_label"))
-    field = "relation" if from_file else "predicate_id"
-    facts: dict[tuple[str, str], set[str]] = {}
-    for place, row in rows:
-        key = text_of(row, field, place), text_of(row, "sub_label", place)
-        facts.setdefault(key, set()).add(text_of(row, "obj_label", place))
-    pairs: dict[str, list[Row]] = {}
-    for (first, subject), objects in facts.items():
-        for second in SECOND_HOPS if first in FIRST_HOPS and len(objects) == 1 else ():
-            (middle,) = objects
-            answers = sorted(facts.get((second, middle), ()))
-            if not answers or any(_overlap(name, answer) for name in (subject, middle) for answer in answers):
-                continue
-            family = f"{FIRST_HOPS[first]}, {SECOND_HOPS[second]}"
-            question = f"What is the {SECOND_HOPS[second]} of the {FIRST_HOPS[first]} of {subject}?"
-            identity = f"{first}/{second}/{subject}"
-            pairs.setdefault(family, []).append(
-                {"id": identity, "family": family, "question": question, "answers": answers}
-            )
-    chosen = _in_turn(pairs, TWO_HOP_QUESTIONS, metadata.get("trex_two_hop_seed", 0))
-    return as_splits("trex_two_hop", chosen, metadata)
-
-
-def _overlap(first: str, second: str) -> bool:
-    first, second = first.casefold(), second.casefold()
-    return first in second or second in first
-
-
-def _in_turn(groups: Mapping[str, list[Row]], most: int, seed: int) -> list[Row]:
-    """At most so many rows, one of each group in turn, in an order that depends on the seed."""
-    draws = random.Random(f"{seed}/two_hop")
-    shuffled = [draws.sample(groups[name], len(groups[name])) for name in sorted(groups)]
-    turns = itertools.zip_longest(*shuffled)
-    return [row for turn in turns for row in turn if row is not None][:most]
 
 
 def until_mask(statement: str, mask: str = MASK) -> str | None:

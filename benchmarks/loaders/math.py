@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from toolformer.benchmarks import two_step
 from toolformer.benchmarks.arithmetic import generate
 from toolformer.benchmarks.loaders.sources import (
     Row,
@@ -28,7 +27,6 @@ _NEVER_FILLED = re.compile(
     re.IGNORECASE,
 )
 """Masks of other forms: [NUM0], {0}, #0, N0. Masks are counted from 0, and nothing else in a problem is written so."""
-_OPERATOR = re.compile(r"[-+*/](?=\s)|(?<=[\w.)])[-+*/]")
 
 Problem = tuple[str, str, Any]
 """Context x, question q, answer as published."""
@@ -54,46 +52,16 @@ def arithmetic(**metadata: Any) -> Splits:
     return generated("arithmetic", generate, metadata)
 
 
-def svamp_two_step(**metadata: Any) -> Splits:
-    """SVAMP's problems whose equation has two operations, with this `equation`."""
-    return _problems("svamp_two_step", _body_and_question, metadata, operations=2)
-
-
-def mawps_two_step(**metadata: Any) -> Splits:
-    """MAWPS' problems whose equation has two operations, with this `equation`."""
-    return _problems("mawps_two_step", _mawps_row, metadata, operations=2)
-
-
-def sums_two_step(**metadata: Any) -> Splits:
-    """Word problems of two operations, generated: `id, family, question, answer, equation`."""
-    return generated("sums_two_step", two_step.generate, metadata)
-
-
-def count_operations(equation: str) -> int:
-    """The operators of an equation, infix or prefix; a sign of a number is not one.
-
-    >>> count_operations("X=(6.0*(5.0+5.0))"), count_operations("( 76.0 - 25.0 )"), count_operations("x = -3 + 5")
-    (2, 1, 1)
-    >>> count_operations("- + number0 number1 number2")
-    2
-    """
-    return len(_OPERATOR.findall(equation))
-
-
 def _problems(
     name: str,
     read: Callable[[Row, str], Problem],
     metadata: Mapping[str, Any],
-    operations: int | None = None,
 ) -> Splits:
-    """The problems of a set, or only those with so many operations."""
+    """The problems of a set."""
     _, rows = published(name, metadata)
 
     def make(row: Row, place: str) -> Row | str:
         row = {field.lower(): value for field, value in row.items()}  # the hub's copies have capitals
-        equation = _equation(row) if operations else ""
-        if operations and count_operations(equation) != operations:
-            return f"not {operations} operations"
         context, question, raw = read(row, place)
         if _NEVER_FILLED.search(f"{context} {question}"):
             return "masked numbers in the question"
@@ -103,20 +71,11 @@ def _problems(
         answer, reason = numeric_answer(raw)
         if answer is None:
             return reason
-        problem = {
+        return {
             "id": row.get("id"), "context": context.strip(), "question": question.strip(), "answer": answer
         }  # fmt: skip
-        return problem | ({"equation": _unmasked(equation, row.get("numbers"))} if operations else {})
 
     return collect(name, rows, make, metadata)
-
-
-def _equation(row: Row) -> str:
-    """The equation of a row; of several none, and none where there is no field for it."""
-    value = row.get("equation", row.get("equations", ""))
-    if isinstance(value, list):
-        value = value[0] if len(value) == 1 else ""
-    return str(value)
 
 
 def _body_and_question(row: Row, place: str) -> Problem:

@@ -223,7 +223,7 @@ def test_published_rows_become_rows_of_the_folder(fetched: Path, name: str) -> N
     assert {*FILES[name].fields} <= {*next(FILES[name].read(file))[1]}
 
 
-@pytest.mark.parametrize("task", sorted({*DATA_FILES} - {"svamp_two_step", "mawps_two_step", "trex_two_hop"}))
+@pytest.mark.parametrize("task", sorted(DATA_FILES))
 def test_a_benchmark_reads_the_folder(fetched: Path, task: str) -> None:
     row = documents(task, data_dir=str(fetched))[0]
     expected = {"templama": "FC Ulm", "mawps": "9.0", "svamp": "3.0", "asdiv": "9", "lama_squad": "blue"}

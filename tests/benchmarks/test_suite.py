@@ -28,7 +28,7 @@ from toolformer.evaluation import suite
 from toolformer.statistics.intervals import score_interval
 
 WIKI = " \n = Du Fu = \n \n A poet @-@ king , dead . \n"
-GENERATED = {"arithmetic", "sums_two_step", "dateset", "heldout_perplexity"}
+GENERATED = {"arithmetic", "dateset", "heldout_perplexity"}
 """Tasks that need neither a data folder nor the hub."""
 
 

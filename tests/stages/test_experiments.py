@@ -38,7 +38,6 @@ def test_there_is_an_experiment_for_every_result() -> None:
         "loss",
         "wordings",
         "perplexity",
-        "chain",
     }
     assert set(NAMES) == results | own
     assert set(validate(compose("report", ["experiment=paper", *PLACES])).run.experiments) == results
@@ -73,8 +72,6 @@ def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None
     # The embedded corpus is refused a path.
     embedded = ("demo", "smoke", "ladder", "threshold", "costs")
     read = [] if name in embedded else places
-    if name == "chain":
-        read = [places[0], "corpus.text_field=raw_content"]
     if name in ("evidence", "loss", "wordings", "perplexity"):
         indexes = [f"tool.{tool}.implementation.retriever.index_path=null" for tool in ("search", "qa")]
         read = [places[0], "corpus.text_field=raw_content", *indexes]

@@ -21,7 +21,7 @@ from toolformer.tools.calculator import Calculator
 from toolformer.tools.calendar import Calendar
 from toolformer.tools.question_answering import QuestionAnswering
 from toolformer.tools.retrieval.bm25 import BM25
-from toolformer.tools.search import BrowsedSearch, WikiSearch
+from toolformer.tools.search import WikiSearch
 from toolformer.tools.translation import FewShotTranslator, Translation
 from toolformer.tools.user.functions import FunctionTool
 
@@ -53,10 +53,6 @@ CASES: dict[str, tuple[Callable[[Path], tuple[Tool, Sequence[type]]], Sequence[s
     "search": (
         lambda folder: (WikiSearch(BM25(str(folder / "articles.json"))), [WikiSearch, BM25]),
         ("lamp", "ships in a harbour", "grinding the grains of a miller", "compass", "a", "", "Zzyzx", "HONEY? bees!"),
-    ),
-    "search_browsed": (
-        lambda folder: (BrowsedSearch(BM25(str(folder / "articles.json"))), [BrowsedSearch, BM25]),
-        ("lamp", "ships in a harbour", "a\nnext 1", "lamp\nnext 1", "next", "", "Zzyzx"),
     ),
     "qa": (
         lambda folder: (

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from toolformer.lm.language_model import Encoding, LanguageModel
 
 SCORED = "scored"
-Kept = Mapping[str, Sequence[tuple[int, ApiCall]]]
-"""Calls with their results that have been kept in a chain, by document: in the text's order, each before token i."""
 
 
 @dataclass(kw_only=True)
@@ -66,9 +64,6 @@ class Proposing:
     """Maximum tokens of a text to annotate at once; null is as many as the model's context holds."""
     window_overlap: CountOrNone = 0
     """Tokens at the start of a later window that serve only as context: no call is tried there again."""
-    chain: bool = False
-    """Annotate from left to right, which is not the paper's: a call is sampled and scored with the calls kept before it, and
-    their results, in the text. The thresholds are then applied during annotation; another one needs another annotation."""
 
 
 @dataclass
@@ -233,17 +228,11 @@ def _inside_characters(text: str, encoding: Encoding) -> frozenset[int]:
     return frozenset(n for n, position in enumerate(encoding.positions) if position not in starts)
 
 
-def text_room(language_model: LanguageModel, settings: ToolSettings) -> int:
-    """Tokens that fit beside a prompt and a call: a window, again in the prompt, and the calls kept in it (`chain`)."""
-    room = language_model.context_length - settings.max_call_tokens - 16
-    return room - len(language_model.bos_ids) - len(language_model.encode(settings.prompt.fill("")))
-
-
 def _longest(language_model: LanguageModel, settings: ToolSettings) -> int:
     """Maximum tokens of a window."""
-    # The prompt contains the text too. Kept calls get as much room as the text.
-    parts = 1 + (settings.prompt != UNPROMPTED) + settings.chain
-    fits = text_room(language_model, settings) // parts
+    prompt = len(language_model.bos_ids) + len(language_model.encode(settings.prompt.fill("")))
+    room = language_model.context_length - settings.max_call_tokens - 16 - prompt
+    fits = room // (1 + (settings.prompt != UNPROMPTED))  # the prompt contains the text too
     if fits < 16:
         context = f"the context of {language_model.context_length} tokens of model {language_model.name}"
         advice = "shorten it, or choose a model with a longer context"

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from toolformer.annotation.candidates import SCORED, Candidate, Kept
+from toolformer.annotation.candidates import SCORED, Candidate
 from toolformer.annotation.select import looks_ahead
 from toolformer.data import Document
 from toolformer.tools.base import Result, Tool
@@ -15,12 +15,10 @@ def execute(
     candidates: Sequence[Candidate],
     tools: Mapping[str, Tool],
     without_look_ahead: Collection[str] = ("translation",),
-    kept: Kept | None = None,
 ) -> list[Candidate]:
     """The candidates with their calls' results; `tools` is keyed as in configuration.
 
-    Calls of the tools in `without_look_ahead` are dropped if their input occurs only after them. `kept` are the calls that
-    precede all candidates in their documents, if there are any: a tool may answer by its earlier calls.
+    Calls of the tools in `without_look_ahead` are dropped if their input occurs only after them.
 
     Calls are distinct by tool, input and document: a tool may use the document's date or exclude its article.
     """
@@ -36,12 +34,8 @@ def execute(
         ):
             done[n] = replace(candidate, status=LOOK_AHEAD)
             continue
-        earlier = (kept or {}).get(document.doc_id, ())
-        text = tools[candidate.tool].in_context(
-            call.input, [c.input for _, c in earlier if c.tool == call.tool]
-        )
         calls = requests.setdefault(candidate.tool, {})
-        calls.setdefault((text, document.doc_id), (document, []))[1].append(n)
+        calls.setdefault((call.input, document.doc_id), (document, []))[1].append(n)
     for tool, calls in requests.items():
         documents = [document for document, _ in calls.values()]
         results = tools[tool].run([text for text, _ in calls], documents)

@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolformer.annotation import select, variants
-from toolformer.annotation.candidates import SCORED, Candidate, Kept, Screen, ToolSettings, Window, windows
-from toolformer.annotation.chain import annotate_chain
+from toolformer.annotation.candidates import SCORED, Candidate, Screen, ToolSettings, Window, windows
 from toolformer.annotation.execute import execute
 from toolformer.annotation.merge import row
-from toolformer.annotation.propose import choose, propose, sample
-from toolformer.annotation.results import Rules
+from toolformer.annotation.propose import propose
 from toolformer.annotation.score import score
 from toolformer.data import Document
 from toolformer.lm.language_model import Encoding, LanguageModel
@@ -59,8 +57,6 @@ class Annotator:
     """The lowest τ_f in nats to be applied: losses that decide nothing from there on are not computed. None scores all."""
     rules: Screen = field(default_factory=Screen)
     """Tests that a call has to pass to be scored."""
-    filter: Rules | None = None
-    """Which calls a chain keeps, by default those that reach the τ_f of their tool; unused without `chain`."""
 
     def annotate(self, documents: Sequence[Document], on_step: OnStep = lambda step: None) -> Annotation:
         """Every candidate call of every tool for each document, executed and scored."""
@@ -70,8 +66,7 @@ class Annotator:
             else Encoding([], [])
             for document in documents
         }
-        annotate = self._annotate_chain if any(s.chain for s in self.settings) else self._annotate
-        candidates, funnel = annotate(documents, encodings, on_step)
+        candidates, funnel = self._candidates(documents, encodings, on_step)
         for key, counts in funnel.items():
             statuses = Counter(candidate.status for candidate in candidates if candidate.tool == key)
             counts["scored"] = statuses.pop(SCORED, 0)
@@ -81,10 +76,10 @@ class Annotator:
         tokens = sum(len(encoding.ids) for encoding in encodings.values())
         return Annotation([row(candidate) for candidate in candidates], funnel, tokens)
 
-    def _annotate(
+    def _candidates(
         self, documents: Sequence[Document], encodings: Mapping[str, Encoding], on_step: OnStep
     ) -> tuple[list[Candidate], Funnel]:
-        """The candidates of all tools, and the funnel up to execution: each position in the plain text (the paper's)."""
+        """The candidates of all tools, and the funnel up to execution."""
         funnel: Funnel = {settings.key: {} for settings in self.settings}
         answers: dict[str, Callable[[], list[Candidate]]] = {settings.key: list for settings in self.settings}
         # Tools on other machines are called first, and answer while the language model continues.
@@ -96,8 +91,13 @@ class Annotator:
                 self.language_model, settings, chosen, self.seed, _progress(on_step, settings, chosen)
             )
             proposed = [candidate for proposal in proposals for candidate in proposal.candidates]
-            positions = [proposal.positions for proposal in proposals]
-            funnel[settings.key] |= _positions(positions) | _sampled(proposed, settings.key)
+            untried = sum(not proposal.positions for proposal in proposals)
+            funnel[settings.key] |= {
+                "window_reasons": {NO_POSITION: untried} if untried else {},
+                "positions": sum(proposal.positions for proposal in proposals),
+                "sampled": len(proposed),
+                "well_formed": _scorable(proposed)[settings.key],
+            }
             ask = functools.partial(self._execute, proposed)
             answers[settings.key] = start(ask).result if waits[settings.key] else ask
         on_step("executing calls")
@@ -107,40 +107,6 @@ class Annotator:
             counts["executed"] = executed[key]
         on_step("scoring")
         return self._score(candidates), funnel
-
-    def _annotate_chain(
-        self, documents: Sequence[Document], encodings: Mapping[str, Encoding], on_step: OnStep
-    ) -> tuple[list[Candidate], Funnel]:
-        """As `_annotate`, from left to right (`chain`)."""
-        funnel: Funnel = {}
-        chosen: list[Candidate] = []
-        for settings in self.settings:
-            on_step(f"proposing {settings.name}")
-            tried, funnel[settings.key] = self._windows(settings, documents, encodings)
-            positions = choose(self.language_model, settings, tried, _progress(on_step, settings, tried))
-            funnel[settings.key] |= _positions([len(several) for several in positions])
-            chosen += [candidate for several in positions for candidate in several]
-        executed: Counter[str] = Counter()
-        sampled: list[Candidate] = []
-
-        def sample_calls(settings: ToolSettings, positions: Sequence[Candidate]) -> list[Candidate]:
-            calls = sample(self.language_model, settings, positions, self.seed)
-            sampled.extend(calls)
-            return calls
-
-        def finish(candidates: Sequence[Candidate], kept: Kept) -> list[Candidate]:
-            done = self._execute(candidates, kept)
-            executed.update(_scorable(done))
-            return self._score(done)
-
-        rules = self.filter or Rules({tool.key: tool.filter_threshold for tool in self.settings})
-        candidates = annotate_chain(
-            self.language_model, self.settings, chosen, rules, sample_calls, finish, on_step
-        )
-        for key, counts in funnel.items():
-            counts |= _sampled([candidate for candidate in sampled if candidate.tool == key], key)
-            counts["executed"] = executed[key]
-        return candidates, funnel
 
     def _windows(
         self, settings: ToolSettings, documents: Sequence[Document], encodings: Mapping[str, Encoding]
@@ -162,10 +128,10 @@ class Annotator:
             "windows": len(chosen),
         }
 
-    def _execute(self, candidates: Sequence[Candidate], kept: Kept | None = None) -> list[Candidate]:
+    def _execute(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates with their calls' results."""
         translating = [s.key for s in self.settings if "translation" in (s.key, s.selector)]
-        return execute(candidates, self.tools, translating, kept)
+        return execute(candidates, self.tools, translating)
 
     def _score(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates with their losses."""
@@ -197,17 +163,6 @@ class Annotator:
 
 def _progress(on_step: OnStep, settings: ToolSettings, chosen: Sequence[Window]) -> Callable[[int], object]:
     return lambda done: on_step(f"proposing {settings.name}, window {done} of {len(chosen)}")
-
-
-def _positions(tried: Sequence[int]) -> dict[str, Any]:
-    """The funnel's counts of the positions tried in each window."""
-    untried = sum(not positions for positions in tried)
-    return {"window_reasons": {NO_POSITION: untried} if untried else {}, "positions": sum(tried)}
-
-
-def _sampled(candidates: Sequence[Candidate], tool: str) -> dict[str, Any]:
-    """The funnel's counts of a tool's sampled calls."""
-    return {"sampled": len(candidates), "well_formed": _scorable(candidates)[tool]}
 
 
 def _scorable(candidates: Sequence[Candidate]) -> Counter[str]:

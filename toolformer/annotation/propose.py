@@ -11,7 +11,6 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -25,7 +24,6 @@ from toolformer.lm.branches import Branches, Prefix
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.prompt_sets import UNPROMPTED
 
-T = TypeVar("T")
 _RESULT_REQUESTED = f") {ARROW}"
 """The end of a call whose result the model waits for."""
 
@@ -52,67 +50,22 @@ def propose(
         on_progress: receives the number of windows that are done, before each batch but the first.
     """
 
-    def proposed(numbers: Sequence[int], prefix: Prefix | None) -> list[Proposal]:
-        batch = [windows[n] for n in numbers]
-        probabilities, branches = _start_probabilities(language_model, settings, batch, prefix)
-        chosen = _choose(language_model, settings, batch, probabilities)
-        sampled = _sample(language_model, settings, branches, chosen, seed)
-        return [Proposal(window, len(chosen[n]), sampled[n]) for n, window in enumerate(batch)]
-
-    return _in_batches(language_model, settings, windows, proposed, on_progress)
-
-
-def choose(
-    language_model: LanguageModel,
-    settings: ToolSettings,
-    windows: Sequence[Window],
-    on_progress: Callable[[int], object] = lambda done: None,
-) -> list[list[Candidate]]:
-    """The positions of each window that `propose` would try, as candidates without a call, in the text's order."""
-
-    def chosen(numbers: Sequence[int], prefix: Prefix | None) -> list[list[Candidate]]:
-        batch = [windows[n] for n in numbers]
-        probabilities, _ = _start_probabilities(language_model, settings, batch, prefix)
-        return _choose(language_model, settings, batch, probabilities)
-
-    return _in_batches(language_model, settings, windows, chosen, on_progress)
-
-
-def sample(
-    language_model: LanguageModel, settings: ToolSettings, chosen: Sequence[Candidate], seed: int = 0
-) -> list[Candidate]:
-    """The samples of one tool at chosen positions, each in the context of its own window."""
-    windows = [candidate.window for candidate in chosen]
-
-    def sampled(numbers: Sequence[int], prefix: Prefix | None) -> list[list[Candidate]]:
-        batch = [windows[n] for n in numbers]
-        _, branches = _start_probabilities(language_model, settings, batch, prefix)
-        return _sample(language_model, settings, branches, [[chosen[n]] for n in numbers], seed)
-
-    # Of one position per window, more windows fit into a batch.
-    several = _in_batches(language_model, replace(settings, max_positions=1), windows, sampled)
-    return [candidate for candidates in several for candidate in candidates]
-
-
-def _in_batches(
-    language_model: LanguageModel,
-    settings: ToolSettings,
-    windows: Sequence[Window],
-    work: Callable[[Sequence[int], Prefix | None], Sequence[T]],
-    on_progress: Callable[[int], object] = lambda done: None,
-) -> list[T]:
-    """The outcome of each window; `work` gets the numbers of windows of similar length, and the prompt's cached head."""
     if not windows:
         return []
     # The blank after "Input:" may share a token with the text's first word, so it is left to each text.
     prompt = language_model.encode(settings.prompt.prefix().rstrip())
     prefix = language_model.prefix(language_model.bos_ids + prompt) if prompt else None
-    outcomes: dict[int, T] = {}
-    for batch in _batches(windows, settings, len(prefix.ids) if prefix else 1, language_model.batch_tokens):
-        if outcomes:
-            on_progress(len(outcomes))
-        outcomes.update(zip(batch, work(batch, prefix), strict=True))
-    return [outcomes[n] for n in range(len(windows))]
+    proposals: dict[int, Proposal] = {}
+    for numbers in _batches(windows, settings, len(prefix.ids) if prefix else 1, language_model.batch_tokens):
+        if proposals:
+            on_progress(len(proposals))
+        batch = [windows[n] for n in numbers]
+        probabilities, branches = _start_probabilities(language_model, settings, batch, prefix)
+        chosen = _choose(language_model, settings, batch, probabilities)
+        sampled = _sample(language_model, settings, branches, chosen, seed)
+        for n, positions, candidates in zip(numbers, chosen, sampled, strict=True):
+            proposals[n] = Proposal(windows[n], len(positions), candidates)
+    return [proposals[n] for n in range(len(windows))]
 
 
 def choose_positions(
@@ -130,11 +83,9 @@ def choose_positions(
 def call_text(text: str, settings: ToolSettings) -> str | None:
     """The call that a sample has written, up to its end; None while it is open.
 
-    Where the model has seen calls with results, in training or earlier in the text (`chain`), a call ends before the
-    arrow, as at inference.
+    Without a prompt the model has seen calls with results in training: a call ends before the arrow, as at inference.
     """
-    with_results = settings.prompt == UNPROMPTED or settings.chain
-    requested = text.find(_RESULT_REQUESTED) if with_results else -1
+    requested = text.find(_RESULT_REQUESTED) if settings.prompt == UNPROMPTED else -1
     if requested >= 0:
         return text[: requested + 1] + END
     end = call_end(text)

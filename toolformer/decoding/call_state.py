@@ -160,13 +160,6 @@ class PendingCall:
     call: ApiCall
     document: Document
     """The text in which it was written."""
-    earlier: Sequence[ApiCall] = ()
-    """The calls before it in this text."""
-
-    def input_of(self, tool: Tool) -> str:
-        """What the tool gets, which may depend on its earlier calls."""
-        earlier = [call.input for call in self.earlier if call.tool == self.call.tool]
-        return tool.in_context(self.call.input, earlier)
 
 
 def execute(tools: Mapping[str, Tool], pending: Sequence[PendingCall]) -> list[Result]:
@@ -175,7 +168,7 @@ def execute(tools: Mapping[str, Tool], pending: Sequence[PendingCall]) -> list[R
     for name, tool in tools.items():
         calling = [n for n, each in enumerate(pending) if each.call.tool == name]
         if calling:
-            inputs = [pending[n].input_of(tool) for n in calling]
+            inputs = [pending[n].call.input for n in calling]
             documents = [pending[n].document for n in calling]
             for n, result in zip(calling, tool.run(inputs, documents), strict=True):
                 results[n] = result

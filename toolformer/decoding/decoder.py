@@ -213,9 +213,7 @@ class Decoder(Decoding):
         active = any(row.active for _, row in batch.taken)
         if not waiting or (active and len(waiting) < WAITING_SHARE * len(batch.rows)):
             return False
-        results = execute(
-            writer.tools, [PendingCall(call, row.document, row.calls) for _, row, call in waiting]
-        )
+        results = execute(writer.tools, [PendingCall(call, row.document) for _, row, call in waiting])
         for (n, row, _), result in zip(waiting, results, strict=True):
             writer.resume(row, result)
             batch.go_back(n)

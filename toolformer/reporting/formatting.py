@@ -21,8 +21,7 @@ SYSTEMS: Mapping[str, str] = {system: settings.SYSTEMS[system] for system in set
 TASKS: Mapping[str, str] = {
     "lama_squad": "SQuAD", "lama_google_re": "Google-RE", "lama_trex": "T-REx",
     "asdiv": "ASDiv", "svamp": "SVAMP", "mawps": "MAWPS", "arithmetic": "Arithmetic",
-    "svamp_two_step": "SVAMP, two steps", "mawps_two_step": "MAWPS, two steps", "sums_two_step": "Generated, two steps",
-    "trex_two_hop": "T-REx, two hops", "webqs": "WebQS", "nq": "NQ", "triviaqa": "TriviaQA",
+    "webqs": "WebQS", "nq": "NQ", "triviaqa": "TriviaQA",
     **{f"mlqa_{language}": f"MLQA {language}" for language in MLQA_LANGUAGES},
     **{f"mlqa_all_en_{language}": f"MLQA {language} (All En)" for language in MLQA_LANGUAGES},
     "mlqa_en": "MLQA en",

@@ -43,7 +43,6 @@ SCALED = ("toolformer", "toolformer_disabled")
 TABLES = (
     *(GROUPS[name] for name in ("lama", "math", "qa", "xquad", "temporal", "perplexity")),
     ("arithmetic",),
-    (*GROUPS["two_step"], "trex_two_hop"),
     (*GROUPS["mlqa"], *GROUPS["mlqa_all_en"], "mlqa_en"),
 )
 """The benchmarks that share a table; all custom ones share another."""

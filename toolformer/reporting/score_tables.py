@@ -66,10 +66,6 @@ SCORE_TABLES = (
         "Table 6", "MLQA, percent correct", GROUPS["mlqa"], groups="mlqa,mlqa_all_en",
         english={task: task.replace("mlqa_", "mlqa_all_en_") for task in GROUPS["mlqa"]},
     ),
-    ScoreTable(
-        "Two step", "Problems and questions of two steps, percent correct", [*GROUPS["two_step"], "trex_two_hop"],
-        _NOT_THE_PAPERS, is_papers=False,
-    ),
     ScoreTable("XQuAD", _XQUAD, GROUPS["xquad"], _NOT_THE_PAPERS, is_papers=False),
     ScoreTable("Table 7", "Temporal benchmarks, percent correct", GROUPS["temporal"], groups="temporal"),
     ScoreTable("Own", "Custom benchmarks, in percent", [], _NOT_THE_PAPERS, is_papers=False),

@@ -42,9 +42,6 @@ def rules(config: Config) -> Rules:
             )
     if wrong := next((tool for tool, share in shares.items() if not 0 <= share <= 1), None):
         raise UserError(f"filter.chance.{wrong} is {shares[wrong]:g}; a probability is from 0 to 1")
-    drop_leaks = config.filter.leak == "drop"
-    if drop_leaks and config.propose.chain:
-        raise UserError(
-            "filter.leak=drop: with propose.chain a call may hold an earlier call's result, which is no leak; leave one of the two out"
-        )
-    return Rules(thresholds(config), config.filter.baseline, drop_leaks, Chance(shares, config.seed))
+    return Rules(
+        thresholds(config), config.filter.baseline, config.filter.leak == "drop", Chance(shares, config.seed)
+    )

@@ -41,10 +41,6 @@ READ_BY_TRAINING = ("dataset_augmented.parquet", "dataset_plain.parquet")
 def annotation(config: Config) -> Step:
     """The step that makes the shards, whatever their documents."""
     settings = deciding(config, "annotate")
-    if config.propose.chain:  # which calls are kept decides what is sampled after them
-        settings |= filter_settings(config)
-    else:  # left out where it is off, so that results from before it was there are still found
-        del settings["propose"]["chain"]
     inputs = {
         "model": model_identity(config.model),
         "prompts": {key: instantiate.tool_settings(config, key).prompt.fill("") for key in config.tools},

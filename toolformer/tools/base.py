@@ -69,13 +69,6 @@ class Tool(Part, ABC):
         """Everything in a document that answers depend on: by default all of it."""
         return json.dumps(asdict(document), default=str)
 
-    def in_context(self, text: str, earlier: Sequence[str]) -> str:
-        """The input to answer in place of `text`, given those of the tool's earlier calls in the same text, in order.
-
-        By default `text`: an answer depends on its own call alone.
-        """
-        return text
-
     @abstractmethod
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """Answers each input; `documents[n]` is the text that input n was written in (its date, its article).

@@ -90,10 +90,6 @@ class ToolRuntime(Tool):
         """See `Tool`."""
         return self.tool.depends_on(document)
 
-    def in_context(self, text: str, earlier: Sequence[str]) -> str:
-        """See `Tool`."""
-        return self.tool.in_context(text, earlier)
-
     def usage(self) -> Usage:
         """The counts since the last time this was called."""
         with self._mutex:

@@ -26,8 +26,8 @@ _SIGNS = {"plus": "+", "minus": "-", "times": "*"}
 FOREIGN = (*GROUPS["mlqa"], *GROUPS["xquad"])
 
 TOOLS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("arithmetic", *GROUPS["math"], *GROUPS["two_step"]), ("calculator",)),
-    **dict.fromkeys((*GROUPS["qa"], "trex_two_hop"), ("search", "qa")),
+    **dict.fromkeys(("arithmetic", *GROUPS["math"]), ("calculator",)),
+    **dict.fromkeys(GROUPS["qa"], ("search", "qa")),
     **dict.fromkeys(GROUPS["lama"], ("qa", "search")),
     **dict.fromkeys(FOREIGN, ("translation",)),
     "dateset": ("calendar",),
@@ -138,8 +138,6 @@ def _input(task: str, doc: Doc, row: Row) -> str | None:
         text = doc["question"].removeprefix("What is ").removesuffix("?")
         text = re.sub(r"\b(plus|minus|times)\b", lambda sign: _SIGNS[sign[0]], text)
         return expression(text, doc["answer"])
-    if task in GROUPS["two_step"]:
-        return expression(doc["equation"], doc["answer"])
     if task in GROUPS["math"]:
         equation = next((row[name] for name in EQUATIONS if name in row), None)
         return expression(
@@ -147,7 +145,7 @@ def _input(task: str, doc: Doc, row: Row) -> str | None:
         )
     if task in FOREIGN:
         return str(doc["question"]).strip()
-    if task in (*GROUPS["qa"], "trex_two_hop"):
+    if task in GROUPS["qa"]:
         return question_of(doc)
     label = row.get("relation_label") or row.get("label") or doc.get("family", "").replace("_", " ")
     if row.get("sub_label") and task != "lama_squad" and label:

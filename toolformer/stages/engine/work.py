@@ -17,7 +17,6 @@ from toolformer.annotation.shards import ShardStore
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
-from toolformer.stages.filtering import rules
 from toolformer.tools.runtime import Usage, usages
 
 if TYPE_CHECKING:
@@ -111,7 +110,6 @@ class Worker:
             paragraphs=config.corpus.paragraphs,
             floor=self._store.floor,
             rules=config.screen,
-            filter=rules(config),
         )
         return annotator, batch_tokens
 
