@@ -2,7 +2,7 @@
 
     python scripts/figures.py
 
-Writes docs/gains.svg, docs/results/learning.svg and costs.svg. The output is deterministic: unchanged tables give unchanged files.
+Writes docs/gains.svg, docs/results/learning.svg. The output is deterministic: unchanged tables give unchanged files.
 """
 
 import csv
@@ -82,25 +82,10 @@ def _draw_learning(rows: Sequence[dict[str, str]], axes: Any) -> None:
     axes.legend(loc="upper left")
 
 
-def costs() -> Figure:
-    """Percent correct in arithmetic against calls, at four costs of a call."""
-    return Figure("costs", "Costs", "", [partial(_draw_costs, read_table("costs"))], "", height=3.0)
-
-
-def _draw_costs(rows: Sequence[dict[str, str]], axes: Any) -> None:
-    for row in rows:
-        score, low, high = (float(row[f"percent correct{end}"]) for end in ("", "_low", "_high"))
-        calls = float(row["calls per 100 questions"])
-        axes.errorbar(calls, score, [[score - low], [high - score]], fmt="o", color=ORANGE, capsize=3)
-        label = f"cost {row['cost']}: {row['calls kept']} calls kept"
-        axes.annotate(label, (calls, score), (6, 4), textcoords="offset points")
-    axes.set(xlabel="calls per 100 questions", ylabel="percent correct", xlim=(80, 102), ylim=(0, 100))
-
-
 def main() -> None:
     """Draws every figure."""
     results = DOCS / "results"
-    for figure, folder in ((gains(), DOCS), (learning(), results), (costs(), results)):
+    for figure, folder in ((gains(), DOCS), (learning(), results)):
         path = folder / f"{figure.key}.svg"
         atomic_write(path, files(figure)[path.name])
         print(path)

@@ -1,4 +1,4 @@
-"""What a call holds that appears only after it; and the filter's costs, leaks and chance."""
+"""What a call holds that appears only after it; and the filter's leaks and chance."""
 
 import random
 from typing import Any
@@ -13,7 +13,6 @@ from toolformer.annotation.merge import LEAKS, NOT_DRAWN, Chance, decide, row
 from toolformer.calls import ApiCall
 from toolformer.lm.language_model import LanguageModel
 from toolformer.stages.config import compose, validate
-from toolformer.stages.filtering import thresholds
 from toolformer.stages.generate import merging
 
 SUM = "She reads 24 pages a day. It will take her 120/24 = 5 hours, says Ada Lovelace. Paris waits."
@@ -74,14 +73,6 @@ def test_chance_draws_its_share_by_seed() -> None:
     places = [{"doc_id": str(n), "tool": "qa", "position": n} for n in range(2000)]
     drawn = [[Chance({"qa": 0.3}, seed).draws(entry) for entry in places] for seed in (0, 1)]
     assert [540 < sum(draws) < 660 for draws in drawn] == [True, True] and drawn[0] != drawn[1]
-
-
-def test_a_cost_is_added_to_the_threshold_of_its_tool() -> None:
-    words = ["tools=[calculator,calendar]", "filter_threshold=0.5", "tool.calculator.filter_threshold=0.2"]
-    config = validate(compose("generate", [*words, "filter.cost=0.25"]))
-    assert thresholds(config) == {"calculator": 0.45, "calendar": 0.75}
-    config = validate(compose("generate", [*words, "filter.cost={calendar: 1}"]))
-    assert thresholds(config) == {"calculator": 0.2, "calendar": 1.5}
 
 
 def test_filters_that_are_off_leave_the_identity_of_a_result_alone() -> None:

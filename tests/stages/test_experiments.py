@@ -34,7 +34,6 @@ def test_there_is_an_experiment_for_every_result() -> None:
         "evidence",
         "ladder",
         "threshold",
-        "costs",
         "loss",
         "wordings",
         "perplexity",
@@ -70,7 +69,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None:
     """The first job of every stage, with its corpus, tools, thresholds, recipe and benchmarks."""
     # The embedded corpus is refused a path.
-    embedded = ("demo", "smoke", "ladder", "threshold", "costs")
+    embedded = ("demo", "smoke", "ladder", "threshold")
     read = [] if name in embedded else places
     if name in ("evidence", "loss", "wordings", "perplexity"):
         indexes = [f"tool.{tool}.implementation.retriever.index_path=null" for tool in ("search", "qa")]

@@ -271,8 +271,6 @@ def test_filters_need_no_annotation(place: Place, generate: Any, tmp_path: Path)
             "filter.chance.calculator: calculator is not among tools=calendar",
         ),
         ("filter.chance={calendar: 1.5}", "filter.chance.calendar is 1.5; a probability is from 0 to 1"),
-        ("filter.cost={qa: 1}", "filter.cost.qa: qa is not among tools=calendar"),
-        ("filter.cost=-1", "filter.cost"),
         ("filter.leak=maybe", "filter.leak is 'maybe'"),
     ],
 )

@@ -61,7 +61,7 @@ class Rules:
     """How scored calls are filtered."""
 
     thresholds: Mapping[str, float]
-    """By tool, the gain in nats that a call must reach: τ_f and its cost."""
+    """By tool, the gain in nats that a call must reach: τ_f."""
     baseline: str = PAPER
     drop_leaks: bool = False
     chance: Chance = Chance()

@@ -52,13 +52,6 @@ def _count_or_auto(value: Any) -> Any:
     return value
 
 
-def _amount_or_by_name(value: Any) -> Any:
-    try:
-        return TypeAdapter(Amount | dict[str, Amount]).validate_python(value)
-    except ValueError:
-        raise ValueError("it must be a number of at least 0, or one by name, {search: 0.5}") from None
-
-
 LARGEST = 2**63 - 1
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
 CountOrNone = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -70,8 +63,6 @@ Temperature = Annotated[float, Field(ge=0.01, le=100)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NumberByName = Annotated[Any, AfterValidator(TypeAdapter(dict[str, Finite] | None).validate_python)]
 """None is the same as empty. `Any` for Hydra, which adds no keys to a typed mapping."""
-NonNegativeOrByName = Annotated[Any, AfterValidator(_amount_or_by_name)]
-"""A number of at least 0, or several by name."""
 TextByName = Annotated[Any, AfterValidator(TypeAdapter(dict[str, str] | None).validate_python)]
 """As `NumberByName`."""
 Place = Annotated[str, AfterValidator(_printable)]

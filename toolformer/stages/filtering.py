@@ -1,6 +1,5 @@
 """The filter of scored calls, from the configuration."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from toolformer.annotation.merge import Chance
@@ -20,26 +19,17 @@ def filter_settings(config: Config) -> dict[str, Any]:
 
 
 def thresholds(config: Config) -> dict[str, float]:
-    """The gain in nats that a call of each tool in use must reach: τ_f and its cost."""
-    cost = config.filter.cost
-    costs: Mapping[str, float] = (
-        cost if isinstance(cost, Mapping) else {key: float(cost) for key in config.tools}
-    )
-    return {
-        key: instantiate.tool_settings(config, key).filter_threshold + costs.get(key, 0.0)
-        for key in config.tools
-    }
+    """τ_f, the gain in nats that a call must reach, of each tool in use."""
+    return {key: instantiate.tool_settings(config, key).filter_threshold for key in config.tools}
 
 
 def rules(config: Config) -> Rules:
     """How scored calls are filtered. UserError for a tool that is not in use, or a probability above 1."""
     shares = dict(config.filter.chance or {})
-    cost = config.filter.cost
-    for name, by_tool in (("cost", cost if isinstance(cost, Mapping) else {}), ("chance", shares)):
-        if unknown := sorted(set(by_tool) - set(config.tools)):
-            raise UserError(
-                f"filter.{name}.{unknown[0]}: {unknown[0]} is not among tools={','.join(config.tools)}"
-            )
+    if unknown := sorted(set(shares) - set(config.tools)):
+        raise UserError(
+            f"filter.chance.{unknown[0]}: {unknown[0]} is not among tools={','.join(config.tools)}"
+        )
     if wrong := next((tool for tool, share in shares.items() if not 0 <= share <= 1), None):
         raise UserError(f"filter.chance.{wrong} is {shares[wrong]:g}; a probability is from 0 to 1")
     return Rules(

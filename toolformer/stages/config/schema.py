@@ -23,7 +23,6 @@ from toolformer.data.bounds import (
     Day,
     Finite,
     Matching,
-    NonNegativeOrByName,
     NumberByName,
     OneOf,
     Place,
@@ -154,8 +153,6 @@ class FilterConfig:
 
     baseline: Annotated[str, OneOf("paper", "plain"), Decides("generate")] = "paper"
     """L⁻: paper, min(L(ε), L(e(c, ε))); or plain, L(ε) alone."""
-    cost: Annotated[NonNegativeOrByName, Decides("generate")] = 0.0
-    """Nats that a call costs: it is kept if gain − cost reaches τ_f. A number for all tools, or one by tool: {search: 0.5}."""
     leak: Annotated[str, OneOf("keep", "drop"), Decides("generate")] = "keep"
     """drop: keep no call that holds a number or a name that appears only after it; keep: count them, as in the paper."""
     chance: Annotated[NumberByName, Decides("generate")] = None
