@@ -1,14 +1,11 @@
 """Less scoring with the same result: the bound on the gain, positions ranked by lift, and cheap tests before the exact one."""
 
 import functools
-import statistics
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,13 +13,12 @@ from tests import textbook
 from tests.annotation.test_annotation import DOCUMENTS, QA, Recording, candidate, whole_window, whole_windows
 from tests.conftest import taught_model
 from toolformer.annotation.candidates import Screen, scoring_floor
-from toolformer.annotation.merge import PLAIN, executed_call, keep, merge
+from toolformer.annotation.merge import PLAIN, keep, merge
 from toolformer.annotation.pipeline import Annotation, Annotator
 from toolformer.annotation.propose import choose_positions, propose
-from toolformer.annotation.score import WEIGHTS
 from toolformer.annotation.shards import ShardStore
-from toolformer.annotation.variants import NOT_AHEAD, NOT_NEARBY, NOT_NEW, screen
-from toolformer.calls import ApiCall, linearise
+from toolformer.annotation.variants import NOT_AHEAD, NOT_NEW, screen
+from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
@@ -163,38 +159,3 @@ def test_what_passes_is_annotated_as_ever() -> None:
             assert screened == all_scored
     assert 0 < stopped == some.funnel["qa"]["drop_reasons"][NOT_AHEAD]
     assert some.funnel["qa"]["executed"] == every.funnel["qa"]["executed"]
-
-
-@torch.no_grad()
-def near_gain(row: Mapping[str, Any], context: int) -> float:
-    """L(ε) − L(e(c, r)) of a row with so many tokens before the call, computed plainly."""
-    language_model = taught_model(*CALLING)
-    ids = language_model.encode_text(next(d.text for d in DOCUMENTS if d.doc_id == row["doc_id"])).ids
-    i = row["token_position"]
-    text, own = ids[i - context : i + len(WEIGHTS)], list(language_model.bos_ids)
-    losses = []
-    for call in ([], language_model.encode(linearise(executed_call(row)))):
-        sequence = torch.tensor([[*own, *call, *text]])
-        log_probs = language_model.model(sequence).logits[0].log_softmax(-1)
-        targets = range(sequence.shape[1] - len(text) + context, sequence.shape[1])
-        pairs = zip(WEIGHTS, targets, strict=False)
-        losses.append(-sum(weight * float(log_probs[j - 1, sequence[0, j]]) for weight, j in pairs))
-    return losses[0] - losses[1]
-
-
-def test_calls_without_gain_in_a_short_context_are_not_scored() -> None:
-    """The other rows are those of an annotation without the first pass, as are rows with no more context than that."""
-    every = annotated()
-    far = [n for n, row in enumerate(every.rows) if row["status"] == "scored" and row["token_position"] > 3]
-    near = {n: near_gain(every.rows[n], 3) for n in far}
-    least = statistics.mean(near.values())
-    some = annotated(context=3, context_gain=least)
-    stopped = {n for n, gain in near.items() if gain < least}
-    assert 0 < len(stopped) < len(near) < sum(row["status"] == "scored" for row in every.rows)
-    for n, (all_scored, screened) in enumerate(zip(every.rows, some.rows, strict=True)):
-        assert screened["status"] == (NOT_NEARBY if n in stopped else all_scored["status"])
-        if n not in stopped:
-            assert screened["gain"] == pytest.approx(all_scored["gain"], abs=1e-4)
-        else:
-            assert screened["gain"] is screened["gain_at_most"] is None
-    assert some.funnel["qa"]["drop_reasons"][NOT_NEARBY] == len(stopped)

@@ -75,10 +75,6 @@ class Screen:
     no such test."""
     new_result: bool = False
     """Count only numbers and words that are not in the call's input: a result that repeats its input has none."""
-    context: Annotated[int, Field(ge=1)] | None = None
-    """Tokens before the call in a first pass of the model; null: no such pass."""
-    context_gain: Annotated[float, Field(allow_inf_nan=False)] = 0.0
-    """Nats by which the result has to lower the loss in the first pass for the call to be scored with the whole text."""
 
 
 @dataclass

@@ -106,7 +106,8 @@ class Annotator:
         for key, counts in funnel.items():
             counts["executed"] = executed[key]
         on_step("scoring")
-        return self._score(candidates), funnel
+        candidates = variants.screen(candidates, self.rules)
+        return score(self.language_model, candidates, self.score_dtype, self.floor), funnel
 
     def _windows(
         self, settings: ToolSettings, documents: Sequence[Document], encodings: Mapping[str, Encoding]
@@ -132,14 +133,6 @@ class Annotator:
         """The candidates with their calls' results."""
         translating = [s.key for s in self.settings if "translation" in (s.key, s.selector)]
         return execute(candidates, self.tools, translating)
-
-    def _score(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates with their losses."""
-        candidates = variants.screen(candidates, self.rules)
-        candidates = variants.screen_by_short_context(
-            self.language_model, candidates, self.rules, self.score_dtype
-        )
-        return score(self.language_model, candidates, self.score_dtype, self.floor)
 
     def _decide(self, selector: str, document: Document) -> select.Decision:
         if len(document.text) > MOST_CHARACTERS:

@@ -4,13 +4,11 @@
 - `rank=lift`: positions are ranked by the ratio of the start probability to the one without the prompt.
 - `force_name`, `close`: help for models too small to write a call's name or its parenthesis.
 - `screen`: cheap tests of executed calls before the exact scoring. Most calls are sampled where their result helps nobody. If
-  nothing of a result occurs in the next tokens, it seldom makes these likelier; a text comparison shows it. A result without
-  gain after the last few tokens before the call seldom has one after the whole text, which takes a longer pass.
+  nothing of a result occurs in the next tokens, it seldom makes these likelier; a text comparison shows it.
 - `article`: texts of an encyclopedia.
 """
 
 import itertools
-import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +18,6 @@ from fractions import Fraction
 import torch
 
 from toolformer.annotation.candidates import SCORED, Candidate, Screen, ToolSettings, Window
-from toolformer.annotation.score import score
 from toolformer.annotation.select import Decision, whole
 from toolformer.calls import END
 from toolformer.data import Document
@@ -31,7 +28,6 @@ NUMBER_AHEAD = 3
 """Tokens within which a number counts as right ahead: a blank and a currency sign may be separate tokens."""
 NOT_AHEAD = "screened: nothing of the result occurs ahead"
 NOT_NEW = "screened: the result stands in the input"
-NOT_NEARBY = "screened: no gain with a short context"
 _EQUALS = re.compile(rf"=\s*(?:[{CURRENCY}]\s*)?(?={SIGN}[{CURRENCY}]?{UNSIGNED})")
 _CAPITALISED = r"[A-ZÀ-ÖØ-Þ]\w*"
 _NAME = re.compile(rf"(?<!\w){_CAPITALISED}(?:[ -]{_CAPITALISED})*|(?<![\w.,]){UNSIGNED}")
@@ -164,26 +160,3 @@ def _terms(text: str, within: int | None = None) -> set[str | Fraction]:
         for match in _TERM.finditer(text)
         if within is None or match.start() < within
     }
-
-
-def screen_by_short_context(
-    language_model: LanguageModel, candidates: Sequence[Candidate], rules: Screen, dtype: str = "auto"
-) -> list[Candidate]:
-    """The candidates; `NOT_NEARBY` if L(ε) − L(e(c, r)) after only `rules.context` tokens is below `rules.context_gain` nats.
-
-    A candidate without more context than that passes: its pass would be that of `score`.
-    """
-    context = rules.context
-    if context is None:
-        return list(candidates)
-    result = list(candidates)
-    near = {
-        n: replace(c, window=replace(c.window, start=c.token_position - context))
-        for n, c in enumerate(candidates)
-        if c.status == SCORED and c.token_position - context > c.window.start
-    }
-    # With this floor L(e(c, ε)) is never computed.
-    for n, scored in zip(near, score(language_model, list(near.values()), dtype, math.inf), strict=True):
-        if scored.gain_at_most is not None and scored.gain_at_most < rules.context_gain:
-            result[n] = replace(candidates[n], status=NOT_NEARBY)
-    return result
