@@ -1,4 +1,4 @@
-"""Switches of the annotation: the baseline, window sizes, call lengths, the dtype of the losses; and the funnel."""
+"""Switches of the annotation: the baseline, window sizes, call lengths; and the funnel."""
 
 import json
 import re
@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import regex
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -128,18 +127,6 @@ def test_a_tools_call_length_overrides_the_common_one() -> None:
     qa, search = tool_settings(config, "qa"), tool_settings(config, "search")
     assert (qa.max_call_tokens, search.max_call_tokens) == (7, 30)
     assert qa.force_name and (search.window_tokens, search.window_overlap) == (64, 8)
-
-
-def test_the_dtype_of_the_losses(tiny_gpt2: LanguageModel) -> None:
-    window = whole_windows(tiny_gpt2)[0]
-    asked = [candidate(window, i, ApiCall("QA", "Who?", "Joe")) for i in (1, 2, 4)]
-    full, same, half = (score(tiny_gpt2, asked, dtype) for dtype in ("auto", "float32", "bfloat16"))
-    assert full == same
-    assert [c.loss_none for c in half] != [c.loss_none for c in full]
-    for one, other in zip(full, half, strict=True):
-        assert one.loss_result == pytest.approx(other.loss_result, abs=0.1)
-    logits = tiny_gpt2.score([window.ids], [[1]], torch.bfloat16)[0].log_probs
-    assert logits.dtype == torch.bfloat16
 
 
 def test_the_funnel_counts_every_step_and_every_drop(

@@ -50,7 +50,6 @@ class Annotator:
     settings: Sequence[ToolSettings]
     tools: Mapping[str, Tool]
     seed: int = 0
-    score_dtype: str = "auto"
     paragraphs: str = "blank_line"
     """How paragraphs are separated, `blank_line` or `line`."""
     floor: float | None = None
@@ -107,7 +106,7 @@ class Annotator:
             counts["executed"] = executed[key]
         on_step("scoring")
         candidates = variants.screen(candidates, self.rules)
-        return score(self.language_model, candidates, self.score_dtype, self.floor), funnel
+        return score(self.language_model, candidates, self.floor), funnel
 
     def _windows(
         self, settings: ToolSettings, documents: Sequence[Document], encodings: Mapping[str, Encoding]

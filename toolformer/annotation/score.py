@@ -31,18 +31,16 @@ _Given = tuple[str, int, tuple[int, ...]]
 def score(
     language_model: LanguageModel,
     candidates: Sequence[Candidate],
-    dtype: str = "auto",
     floor: float | None = None,
 ) -> list[Candidate]:
     """The candidates with their losses in nats; those already dropped are passed through.
 
-    log p is taken from the logits in `dtype`: auto (float32), float32 or bfloat16. All losses are kept: thresholds and
-    the baseline, paper or plain, are applied when merging.
+    log p is taken from the logits in float32. All losses are kept: thresholds and the baseline, paper or plain, are
+    applied when merging.
 
     Since gain ≤ L(ε) − L(e(c, r)), L(e(c, ε)) is not needed where that bound is below every τ_f to be applied. Candidates
     whose bound is below `floor`, in nats, stay without it. None scores all.
     """
-    precision = torch.bfloat16 if dtype == "bfloat16" else torch.float32
     own = tuple(language_model.bos_ids)
     # The first token of a text has no context and gets the start tokens. Before other tokens they would add to
     # x_1..x_{i-1}.
@@ -57,7 +55,7 @@ def score(
             window, i = candidate.window, candidate.token_position
             nothing = first if i == window.start else own
             given.append((window, heads[call] if call else nothing, i))
-        return _losses(language_model, given, precision)
+        return _losses(language_model, given)
 
     scored = list(candidates)
     calls = {n: c.call for n, c in enumerate(candidates) if c.status == SCORED and c.call is not None}
@@ -75,7 +73,7 @@ def score(
 
 
 def _losses(
-    language_model: LanguageModel, asked: Sequence[tuple[Window, tuple[int, ...], int]], dtype: torch.dtype
+    language_model: LanguageModel, asked: Sequence[tuple[Window, tuple[int, ...], int]]
 ) -> list[float]:
     """L_i(z) of every (window, z, i): one pass over [z, x_1..x_{i+4}] up to the last i with the same z."""
     keys = [(window.document.doc_id, window.start, head) for window, head, _ in asked]
@@ -97,7 +95,7 @@ def _losses(
             sequences.append(head + ids[first:end])
             wanted.append(sorted({j + shift for i in group for j in range(i, min(i + HORIZON, len(ids)))}))
             owners.append((given, group, shift))
-    scores = language_model.score(sequences, wanted, dtype)
+    scores = language_model.score(sequences, wanted)
     # Of each (z, i) the first of its terms among all log-probabilities, and their number: fewer than five at the end of
     # a text.
     numbers: dict[tuple[_Given, int], int] = {}

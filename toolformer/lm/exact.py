@@ -56,7 +56,7 @@ class Model(Protocol):
     def encode(self, text: str) -> list[int]: ...
 
     def logits_after(
-        self, sequences: Sequence[Sequence[int]], indices: Sequence[Sequence[int]], dtype: torch.dtype
+        self, sequences: Sequence[Sequence[int]], indices: Sequence[Sequence[int]]
     ) -> Iterator[tuple[list[int], torch.Tensor]]: ...
 
     def prefill(
@@ -180,7 +180,7 @@ def _distances(
 ) -> Iterator[float]:
     """Distances from the stock logits: of scored sequences, of contexts after a prefix, and of their branches."""
     scored = leaves[::2]
-    for batch, logits in model.logits_after(scored, [range(len(ids)) for ids in scored], torch.float32):
+    for batch, logits in model.logits_after(scored, [range(len(ids)) for ids in scored]):
         for n, part in zip(batch, logits.split([len(scored[n]) for n in batch]), strict=True):
             yield _distance(part, stock[2 * n])
     prefix = Prefix(head, model.prefill([head])[1].cache)

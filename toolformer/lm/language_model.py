@@ -256,15 +256,15 @@ class LanguageModel:
         return {kind: slid if kind == "sliding_attention" else full for kind in self._layer_types}
 
     def logits_after(
-        self, sequences: Sequence[Sequence[int]], indices: Sequence[Sequence[int]], dtype: torch.dtype
+        self, sequences: Sequence[Sequence[int]], indices: Sequence[Sequence[int]]
     ) -> Iterator[tuple[list[int], torch.Tensor]]:
-        """Batches of similar length: the numbers of their sequences, and the logits [tokens, vocabulary] after these tokens."""
+        """Batches of similar length: the numbers of their sequences, and the float32 logits [tokens, vocabulary] after these tokens."""
         lengths = [max(some, default=-1) + 1 for some in indices]
         for batch in batching.by_length(lengths, [len(some) for some in indices], self.batch_tokens):
             batch = [n for n in batch if len(indices[n])]
             if slow := [n for n in batch if lengths[n] > self.fast_length]:
                 read = [sequences[n][: lengths[n]] for n in slow]
-                yield slow, torch.cat(exact.read(self, read, [indices[n] for n in slow])).to(dtype)
+                yield slow, torch.cat(exact.read(self, read, [indices[n] for n in slow])).float()
             batch = [n for n in batch if lengths[n] <= self.fast_length]
             if not batch:
                 continue
@@ -281,7 +281,7 @@ class LanguageModel:
                     use_cache=False,
                     logits_to_keep=keep.to(self.device),
                 )
-            yield batch, output.logits.to(dtype)
+            yield batch, output.logits.float()
 
     def prefill(
         self,
@@ -326,13 +326,12 @@ class LanguageModel:
         self,
         sequences: Sequence[Sequence[int]],
         indices: Sequence[Sequence[int]],
-        dtype: torch.dtype = torch.float32,
         calls: bool = True,
     ) -> list[TokenScores]:
         """log p of some tokens of each sequence given those before them, batched by length within the token budget.
 
         `indices[n]` are the tokens' indices in sequence n, rising and at least 1. Only their rows are projected to the
-        vocabulary; log p is taken from their logits in `dtype`. Without `calls` the start token has probability 0
+        vocabulary; log p is taken from their logits in float32. Without `calls` the start token has probability 0
         (paper, footnote 5), except where the text contains it, which would otherwise be impossible.
         """
         nothing = TokenScores(torch.empty(0), torch.empty(0, dtype=torch.bool))
@@ -340,7 +339,7 @@ class LanguageModel:
         before = [[index - 1 for index in some] for some in indices]
         scored: list[int] = []
         parts: list[tuple[torch.Tensor, torch.Tensor]] = []
-        for batch, logits in self.logits_after(sequences, before, dtype):
+        for batch, logits in self.logits_after(sequences, before):
             targets = [sequences[n][index] for n in batch for index in indices[n]]
             expected = torch.tensor(targets, device=self.device)
             if not calls:
@@ -360,7 +359,7 @@ class LanguageModel:
         """log p(<API> | sequence up to and including token j) for each token j of each sequence, [length]."""
         starts = [torch.empty(0)] * len(sequences)
         everywhere = [range(len(ids)) for ids in sequences]
-        for batch, logits in self.logits_after(sequences, everywhere, torch.float32):
+        for batch, logits in self.logits_after(sequences, everywhere):
             log_probs = (logits[:, self.start_id] - logits.logsumexp(-1)).cpu()
             counts = [len(sequences[n]) for n in batch]
             for n, part in zip(batch, log_probs.split(counts), strict=True):

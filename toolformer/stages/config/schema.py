@@ -140,8 +140,6 @@ class ToolConfig(Sampling, Limits):
 class ScoreConfig:
     """Losses with and without a call's result (paper, section 2)."""
 
-    dtype: Annotated[str, OneOf("auto", "float32", "bfloat16")] = "auto"
-    """In which dtype log p is taken from the logits: auto (float32), float32 or bfloat16."""
     floor: Finite | None = None
     """The lowest τ_f in nats that the scored losses must serve: where L(ε) − L(e(c, r)), which the gain never exceeds, is
     lower, L(e(c, ε)) is not computed. null: the lowest filter_threshold of the run's tools."""

@@ -106,7 +106,6 @@ class Worker:
             [instantiate.tool_settings(config, key) for key in config.tools],
             instantiate.tools(config),
             seed=config.seed,
-            score_dtype=config.score.dtype,
             paragraphs=config.corpus.paragraphs,
             floor=self._store.floor,
             rules=config.screen,
