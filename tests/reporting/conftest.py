@@ -118,7 +118,9 @@ FUNNEL = {
 }
 
 
-EXECUTED = {f"{tool}/executed": float(entry["executed"]) for tool, entry in FUNNEL.items()}
+EXECUTED = {f"{tool}/executed": float(entry["executed"]) for tool, entry in FUNNEL.items()} | {
+    "tools/qa/executed": 9.0
+}
 """Metrics of a generate run."""
 
 

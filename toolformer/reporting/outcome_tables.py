@@ -109,7 +109,7 @@ def cost(evidence: Evidence) -> Table:
         answers = (replace(answer, run=first, command=again) for answer in _answers(scores))
         rows.append([cell(name_of(system), "(baseline)" * (system not in SYSTEMS)), *making, *answers])
     columns = text_columns("System")
-    columns += number_columns("annotation, s", "calls tried", "training, s", "tokens", group="Making it")
+    columns += number_columns("annotation, s", "calls executed", "training, s", "tokens", group="Making it")
     columns += number_columns("examples", "seconds", "calls", "tokens", group="Answering")
     caption = (
         "Wall time on each run's device, over the benchmarks above; a call is an example with an executed call. Toolformer and "
@@ -119,13 +119,14 @@ def cost(evidence: Evidence) -> Table:
 
 
 def _making(training: Run, annotation: Run | None) -> list[Cell]:
-    """Seconds of annotation, calls tried, seconds of training, tokens."""
+    """Seconds of annotation, calls executed, seconds of training, tokens."""
     made, trained = annotation.metrics if annotation else {}, training.metrics
-    tried = [count for name, count in made.items() if name.endswith("/executed")]
+    # Not tools/NAME/executed, which counts what was not answered from the cache.
+    executed = [count for name, count in made.items() if name.count("/") == 1 and name.endswith("/executed")]
     # Of a training that was continued in another run, and of shards that it took over, the whole.
     cells = [
         _seconds(made.get("annotation_seconds", made.get("duration_seconds"))),
-        _whole(sum(tried) if tried else None),
+        _whole(sum(executed) if executed else None),
         _seconds(trained.get("training_seconds", trained.get("duration_seconds"))),
         _whole(trained.get("train_tokens")),
     ]
