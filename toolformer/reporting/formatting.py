@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from toolformer.benchmarks import MLQA_LANGUAGES
+from toolformer.data.assets import ASSETS
 from toolformer.decoding import settings
 from toolformer.reporting import paper
 from toolformer.reporting.data import Score
@@ -106,6 +107,12 @@ def title_of(task: str) -> str:
 def name_of(row: str) -> str:
     """A system's name in tables, or a baseline's."""
     return SYSTEMS.get(row, row.removeprefix(BASELINE))
+
+
+def model_title(model: str) -> str:
+    """A model's name: of a bundled one that which its makers gave it."""
+    asset = ASSETS.get(model)
+    return asset.licence.partition(" by ")[0] if asset else model
 
 
 def tool_name(tool: str) -> str:

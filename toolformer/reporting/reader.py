@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -159,7 +160,7 @@ def _sampled(
     results: Results, cells: DataFrame, selection: Selection, explained: Runs
 ) -> tuple[list[Sampled], list[str]]:
     """The evaluations with their samples, of those that are shown and the newest; and remarks on unreadable files."""
-    sampled: list[Sampled] = []
+    sampled: list[tuple[Sampled, Any]] = []
     unread: list[str] = []
     used, counts = selection.used(), Counter[str]()
     for cell in cells.drop_duplicates("id").itertuples():
@@ -175,8 +176,14 @@ def _sampled(
             title += f", k = {cell.policy}"
         if cell.wording != PAPER:
             title += f", wording {cell.wording}"
-        sampled.append(Sampled(run.id, title, system, files, classes))
-    return sampled, unread
+        sampled.append((Sampled(run.id, title, system, files, classes), cell.seed))
+    seeds: dict[str, set[Any]] = {}
+    for sample, seed in sampled:
+        seeds.setdefault(sample.title, set()).add(seed)
+    return [
+        replace(sample, title=f"{sample.title}, seed {seed}") if len(seeds[sample.title]) > 1 else sample
+        for sample, seed in sampled
+    ], unread
 
 
 def _readable(

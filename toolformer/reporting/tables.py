@@ -14,6 +14,7 @@ from toolformer.reporting.formatting import (
     dtypes,
     from_run,
     in_table_order,
+    model_title,
     name_of,
     ordered,
     repeats,
@@ -119,7 +120,7 @@ def facts(evidence: Evidence) -> list[tuple[str, str]]:
         rows.append((f"{len({task for _, task in answered}):,}", "benchmarks"))
         rows.append((f"{sum(score.n for score in answered.values()):,}", "answers scored"))
     if evidence.model:
-        rows.append((evidence.model, "model M"))
+        rows.append((model_title(evidence.model), "model M"))
     return [*rows, *((dtype, "dtype") for dtype in dtypes(evidence.scores.items()))]
 
 
