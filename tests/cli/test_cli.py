@@ -89,7 +89,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["evaluate", "heldout=jsonl"], "to choose a file of the group corpus, write corpus@heldout=jsonl"),
         (["evaluate", "--limit", "8"], "--limit (did you mean evaluation.limit=8, heldout.limit=8?); see toolformer evaluate --help"),
         (["train", "--learning-rate"], "--learning-rate (did you mean trainer.learning_rate=...?); see toolformer train"),
-        (["runs", "--lines", "8"], "unrecognized arguments: --lines; see toolformer runs --help"),
+        (["runs", "--lines", "8"], "unrecognized arguments: --lines"),
         (["run", "experiment=table9", "--plan"], "corpus.path is missing; name a file or a folder: corpus.path=..., or add setting=default"),
         (["evaluate", "decoding.k=1,2"], "toolformer: decoding.k=1,2: add -m to sweep over several values, put a list into brackets"),
         (["evaluate", "benchmarks=svamp"], "benchmarks=svamp: it must be a list, such as [a,b]"),
@@ -375,4 +375,4 @@ def test_the_doctor_names_what_is_needed_and_does_not_work(tmp_path: Path, capsy
     output = capsys.readouterr().out
     (fault,) = [line for line in output.splitlines() if line.startswith("no ")]
     assert "hunter2" not in output
-    assert "postgresql://h/db needs a package that is not installed" in " ".join(fault.split())
+    assert "postgresql://h/db does not take runs (No module named 'psycopg')" in " ".join(fault.split())

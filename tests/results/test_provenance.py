@@ -63,7 +63,7 @@ def test_a_description_has_facts_sources_and_command(results: Results) -> None:
     assert text.splitlines() == [
         "- model: `gpt2`",
         "- k: `0`",
-        f"- made from [train gpt2 augmented](#/runs/{folder.id})",
+        f"- made from train gpt2 augmented (run {folder.id})",
         "",
         "```",
         "toolformer evaluate -m 'model=/my models/x' 'benchmarks=[dateset,lama]'",

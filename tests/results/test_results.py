@@ -184,11 +184,6 @@ def test_a_record_that_is_none_hides_no_other_run(results: Results, name: str, r
     assert [run.id for run in results.all_runs()] == [other]
 
 
-def test_facts_of_another_type_make_a_run_unreadable(results: Results) -> None:
-    made(results, step(), facts={"comparison": ["x"]})
-    assert results.all_runs() == []
-
-
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", ".hidden", "link/work.txt"])
 def test_a_runs_folder_leads_nowhere_else(results: Results, tmp_path: Path, name: str) -> None:
     run = results.get(made(results, step()))
@@ -196,19 +191,6 @@ def test_a_runs_folder_leads_nowhere_else(results: Results, tmp_path: Path, name
     (run.folder / "link").symlink_to(tmp_path)
     with pytest.raises(UserError, match="is no file name|leads out of"):
         results.artifact(run, name)
-
-
-def test_a_root_of_an_earlier_version_is_named(results: Results) -> None:
-    results.check_layout()  # an empty one is fine
-    old = results.root / "artifacts" / ("0" * 32) / "artifacts" / "config.yaml"
-    old.parent.mkdir(parents=True)
-    old.touch()
-    with pytest.raises(
-        UserError, match="made by an earlier version; python scripts/convert_runs.py .* converts"
-    ):
-        results.resolve("train", "latest")
-    made(results, step("train"))
-    results.check_layout()
 
 
 def test_a_run_made_from_an_older_version_is_refused(results: Results) -> None:

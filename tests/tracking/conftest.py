@@ -24,32 +24,26 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return logged_to(None, tmp_path_factory.mktemp("runs with blank é"))
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> str:
-    """A store besides the local one: what is logged does not depend on how it is reached."""
-    return f"sqlite:///{tmp_path / 'server' / 'mlflow.db'}"
-
-
 def logged_to(uri: str | None, root: Path, **options: Any) -> Results:
     return Results(root, MlflowLogger(uri, root, **options))
 
 
 def rows(results: Results, uri: str | None = None, **tags: str) -> list[Any]:
-    """The runs in MLflow with these tags, each with its inputs and outputs."""
+    """The runs in MLflow with these tags, each with its inputs."""
     store = Store(results.root, uri)
-    with store.faults() as client:
-        return [client.get_run(row.info.run_id) for row in store.search(**tags)]
+    condition = " and ".join(f"tags.{key} = '{value}'" for key, value in tags.items())
+    return list(store.client.search_runs([store.experiment], condition))
 
 
 def row(results: Results, run_id: str, uri: str | None = None) -> Any:
     """The run in MLflow of a folder."""
-    (found,) = rows(results, uri, key=run_id)
-    return found
+    (logged,) = rows(results, uri, key=run_id)
+    return logged
 
 
 def history(results: Results, run_id: str, key: str, uri: str | None = None) -> list[tuple[int, float]]:
-    with Store(results.root, uri).faults() as client:
-        points = client.get_metric_history(row(results, run_id, uri).info.run_id, key)
+    client = Store(results.root, uri).client
+    points = client.get_metric_history(row(results, run_id, uri).info.run_id, key)
     return [(point.step, point.value) for point in points]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import Capture, free_port, wait_for
 from tests.results.conftest import made, step
-from tests.tracking.conftest import answers, row, start
+from tests.tracking.conftest import answers, logged_to, row, start
 from toolformer.errors import UserError
 from toolformer.results import Results
 from toolformer.tracking.ui import serve
@@ -22,17 +22,18 @@ UI = """
     from toolformer.tracking.ui import serve
     os.chdir(sys.argv[3])
     sys.path.remove("")  # as a console script has it
-    serve(Path(sys.argv[1]), port=int(sys.argv[2]))
+    serve(Path(sys.argv[1]), sys.argv[4], port=int(sys.argv[2]))
 """
 
 
 @pytest.mark.chaos
-def test_the_interface_serves_runs_to_this_machine_alone(results: Results, tmp_path: Path) -> None:
-    port = free_port()
-    run_id = row(results, made(results, step(served=True), config={"a": 1})).info.run_id
+def test_the_interface_serves_the_named_store_to_this_machine_alone(tmp_path: Path) -> None:
+    port, uri = free_port(), f"sqlite:///{tmp_path / 'named' / 'runs.db'}"
+    results = logged_to(uri, tmp_path / "runs")
+    run_id = row(results, made(results, step(served=True), config={"a": 1}), uri).info.run_id
     for module in ("mlflow", "uvicorn", "sqlite3"):  # a folder with code of somebody else's
         (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'w')")
-    process = start(UI, str(results.root), str(port), str(tmp_path))
+    process = start(UI, str(results.root), str(port), str(tmp_path), uri)
 
     def get(path: str, host: str = f"127.0.0.1:{port}") -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
@@ -50,7 +51,7 @@ def test_the_interface_serves_runs_to_this_machine_alone(results: Results, tmp_p
         for host in ("10.evil.example", f"10.evil.example:{port}", f"evil.example:{port}"):
             assert get(page, host)[0] == 403
         (server,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        assert b"mlflow.db" not in Path(f"/proc/{server}/cmdline").read_bytes()
+        assert b"runs.db" not in Path(f"/proc/{server}/cmdline").read_bytes()
     finally:
         process.send_signal(signal.SIGINT)
         output, error = process.communicate(timeout=30)
@@ -58,6 +59,7 @@ def test_the_interface_serves_runs_to_this_machine_alone(results: Results, tmp_p
     assert output.startswith(f"MLflow UI: http://127.0.0.1:{port}/#/experiments/1/runs?")
     assert "Traceback" not in error
     assert not (tmp_path / "was_run").exists()
+    assert not (results.root / "mlflow.db").exists()
     with pytest.raises(OSError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
 
@@ -65,7 +67,7 @@ def test_the_interface_serves_runs_to_this_machine_alone(results: Results, tmp_p
 def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        message = rf"--port {port} of 127.0.0.1 cannot be had \(Address already in use\)"
+        message = rf"--port {port} of 127.0.0.1 cannot be used \(Address already in use\)"
         with pytest.raises(UserError, match=message):
             serve(tmp_path, port=port)
 

@@ -30,7 +30,7 @@ STAGES = {
 COMMANDS = {
     "run": "an experiment over all its stages, only what is missing: toolformer run experiment=smoke [--plan]",
     "demo": "all four stages in minutes: a small model teaches itself the calculator",
-    "runs": "list runs and what they were made from; toolformer runs push and pull copy them to and from a server",
+    "runs": "list runs and what they were made from; toolformer runs log and clean",
     "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
     "explain": "why answers are right or wrong, and where calls are lost: toolformer explain RUN",
     "export": "C* as a data set, or a trained model with its card: toolformer export dataset|model RUN FOLDER",

@@ -101,18 +101,11 @@ def _folder(root: Path) -> Finding:
 
 
 def _server(config: Config) -> Finding:
-    from toolformer.results import Results
     from toolformer.tracking import Store
-    from toolformer.tracking.transfer import pending
 
-    root = Path(config.paths.root)
-    store = Store(root, config.tracking.uri)
+    store = Store(Path(config.paths.root), config.tracking.uri)
     try:
-        store.prepare()
-        return (
-            _OK,
-            "tracking",
-            f"{store.shown_uri} answers; {len(pending(Results(root), store))} runs to push",
-        )
+        with store.errors():
+            return _OK, "tracking", f"{store.label} answers, experiment {store.experiment}"
     except UserError as fault:
-        return _FAULT, "tracking", f"{fault}; runs are kept in paths.root until toolformer runs push"
+        return _FAULT, "tracking", f"{fault}; runs are in paths.root, toolformer runs log logs them later"

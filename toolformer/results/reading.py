@@ -14,17 +14,6 @@ from toolformer.results.run import LOCK, NAMES, RESULT, STATUSES, STEP, Run
 from toolformer.step import Step
 from toolformer.storage import acquired, lock_file
 
-_TEXTS = (
-    *("system", "policy", "comparison", "wording", "baseline", "corpus"),
-    *("dtype", "data", "model", "day", "weights"),
-)
-_TYPES: Mapping[str, Any] = {name: (str, type(None)) for name in _TEXTS} | {
-    "k": (int, type(None)),
-    "swept": list,
-    "runs": list,
-}
-"""The types of facts that others rely on."""
-
 
 def read(folder: Path) -> Run | None:
     """The run in a folder; None if there is none, or it is not as a run is written."""
@@ -52,23 +41,12 @@ def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> 
         ended=_moment(ended) if ended else None,
         config=mapping(record.get("config")),
         metrics={name: value for name, value in metrics.items() if not math.isnan(value)},
-        facts=_facts({**mapping(record.get("facts")), **mapping(result.get("facts"))}),
+        facts={**mapping(record.get("facts")), **mapping(result.get("facts"))},
         command=str(record.get("command", "")),
         experiments=frozenset(_names(folder / NAMES)),
         digests={str(name): str(digest) for name, digest in mapping(result.get("digests")).items()},
         parent=str(record.get("parent", "")),
     )
-
-
-def _facts(facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts. ValueError if one is not of its type: a run may have been pulled from anywhere."""
-    for name, value in facts.items():
-        types = _TYPES.get(name, str if name.startswith(("version.", "git_", "mlflow.")) else object)
-        if not isinstance(value, types) or (
-            isinstance(value, list) and not all(isinstance(x, str) for x in value)
-        ):
-            raise ValueError(f"{name} is {value!r:.100}")
-    return facts
 
 
 def _moment(text: str) -> datetime.datetime:

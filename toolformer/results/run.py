@@ -15,8 +15,8 @@ from toolformer.step import Step
 
 STEP, RESULT, CONFIG, METRICS = "step.json", "result.json", "config.yaml", "metrics.jsonl"
 """The files of a run's folder: what it is and how it began; what came of it, once it is done; its configuration; its curves."""
-LOCK, NAMES, MLFLOW = "lock", "names", "mlflow.json"
-"""The lock of the process that works on it; a folder with an empty file per experiment; its ids in MLflow's stores."""
+LOCK, NAMES = "lock", "names"
+"""The lock of the process that works on it; a folder with a file per experiment, which holds its name."""
 STAGES = ("generate", "train", "evaluate", "explain")
 """The steps whose results are runs, each in a folder of that name."""
 SWEEP = "sweep"
@@ -87,39 +87,10 @@ class Run:
             value = value[part]
         return value
 
-    def is_named(self, beginning: str) -> bool:
-        """Whether its id, or that of its run in MLflow, begins like this."""
-        return self.id.startswith(beginning) or any(
-            run_id.startswith(beginning) for run_id in self.mlflow_ids.values()
-        )
-
-    @property
-    def mlflow_ids(self) -> dict[str, str]:
-        """Its ids in MLflow's stores, by their address."""
-        return {address: entry["run_id"] for address, entry in mlflow_entries(self.folder).items()}
-
-    @property
-    def ending(self) -> str:
-        """When it ended; its status if that is not known."""
-        return self.ended.isoformat() if self.ended else self.status
-
-    def is_sent(self, address: str) -> bool:
-        """Whether the MLflow store at this address has it as it ended."""
-        return mlflow_entries(self.folder).get(address, {}).get("sent") == self.ending
-
     def curve(self, metric: str) -> list[tuple[int, float]]:
         """A metric's (step, value), in order of step; of a step that was logged twice, the last value."""
         rows, _ = rows_of(self.folder / METRICS)
         return sorted({row["step"]: row[metric] for row in rows if metric in row}.items())
-
-
-def mlflow_entries(folder: Path) -> dict[str, dict[str, str]]:
-    """A folder's runs in MLflow's stores, by address: `run_id` and, once the run was logged to its end, `sent`."""
-    try:
-        entries = json.loads((folder / MLFLOW).read_bytes())
-        return {address: entry for address, entry in entries.items() if isinstance(entry["run_id"], str)}
-    except (OSError, ValueError, AttributeError, TypeError, KeyError):
-        return {}
 
 
 def _results(step: Step) -> Iterable[Step]:

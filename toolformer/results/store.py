@@ -20,7 +20,7 @@ from filelock import FileLock
 from toolformer.errors import UserError
 from toolformer.results.folder import Beginning, Folder, Listener, add_name
 from toolformer.results.reading import mapping, read
-from toolformer.results.run import LOCK, STAGES, STEP, SWEEP, Run, newest_first
+from toolformer.results.run import LOCK, STAGES, SWEEP, Run, newest_first
 from toolformer.step import Step
 from toolformer.storage import acquired, lock_file, safe_join, sha256
 
@@ -76,18 +76,9 @@ class Results:
         return next(iter(self.runs(stage, experiment, **facts)), None)
 
     def check_root(self) -> None:
-        """UserError if the folder of the runs does not exist, or is an earlier version's."""
+        """UserError if the folder of the runs does not exist."""
         if not self.root.is_dir():
             raise UserError(f"there is no folder {self.root}; paths.root names the folder of the runs")
-        self.check_layout()
-
-    def check_layout(self) -> None:
-        """UserError if all runs of this root were made by a version that kept them in MLflow's database."""
-        is_old = any((self.root / "artifacts").glob("*/artifacts/config.yaml"))
-        if is_old and not any(self.root.glob(f"*/*/{STEP}")):
-            raise UserError(
-                f"the runs in {self.root} were made by an earlier version; python scripts/convert_runs.py {self.root} converts them"
-            )
 
     def get(self, run_id: str) -> Run:
         """A run by its id, of any stage. UserError if there is none."""
@@ -187,12 +178,11 @@ class Results:
                     )
 
     def _named(self, stage: str, reference: str) -> Run:
-        matches = [run for run in self.all_runs(*STAGES, SWEEP) if run.is_named(reference)]
+        matches = [run for run in self.all_runs(*STAGES, SWEEP) if run.id.startswith(reference)]
         matches = matches if len(reference) >= SHORTEST else []
         # One that did not finish, or is of another stage, is reported below.
         matches = [run for run in matches if run.stage == stage and run.status == "FINISHED"] or matches
         if not matches:
-            self.check_layout()
             advice = f"name a run of `toolformer {stage}` by at least its first {SHORTEST} characters, or say latest"
             raise UserError(f"there is no run {reference} in {self.root}; {advice}")
         if len(matches) > 1:
@@ -249,7 +239,6 @@ class Results:
         """The message that a run is missing, with the other names that have one."""
         wanted = "".join(f" with {key}={value}" for key, value in facts.items())
         wanted += f" of name={experiment}" if experiment else ""
-        self.check_layout()
         others = {name: run.id[:8] for run in reversed(self.runs(stage, **facts)) for name in run.experiments}
         there = ", ".join(f"name={name} has {run_id}" for name, run_id in sorted(others.items()))
         plain = " data=plain" if facts.get("data") == "plain" else ""
@@ -265,7 +254,7 @@ class Results:
         """The finished runs of a stage in the sweep that `reference` names; none if it names no sweep."""
         if len(reference) < SHORTEST:
             return []
-        sweep = next((run for run in self.all_runs(SWEEP) if run.is_named(reference)), None)
+        sweep = next((run for run in self.all_runs(SWEEP) if run.id.startswith(reference)), None)
         if sweep is None:
             return []
         held = {str(run_id) for run_id in sweep.facts.get("runs", ())}

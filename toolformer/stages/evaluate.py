@@ -181,8 +181,6 @@ def _log(job: Evaluation, asking: _Asking, run: Folder, results: Mapping[str, Ta
     names = {config.tool[tool].name: tool for tool in config.tools}
     for task, result in results.items():
         metrics |= {f"{task}/{name}": value for name, value in task_metrics(result, names).items()}
-        # Under names that come first in MLflow's comparisons.
-        metrics[f"{'Perplexity' if result.is_perplexity else 'Score'}/{task}"] = result.interval.value
         run.artifact(write_rows(run.path / SAMPLES / f"{task}.parquet", result.samples), SAMPLES)
         run.datasets(_dataset(config, task, result))
     _table(run, results)

@@ -12,7 +12,6 @@ from toolformer.stages import instantiate
 from toolformer.stages.config import Config
 from toolformer.stages.train import summary
 from toolformer.storage import safe_join
-from toolformer.tracking import log_pages
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +35,6 @@ def report(config: Config, brief: bool = False) -> Report:
         _summarise(results, config, report)
     terminal(report, SUMMARY if brief else ())
     pages = {name: path for name, path in (("report", report.html), ("samples", report.samples)) if path}
-    log_pages(config.tracking.uri, root, config.name, pages.values())
     for name, path in pages.items():
         log.info("%s: %s", name, path)
     overrides = [] if root.resolve() == Path("runs").resolve() else [f"paths.root={root}"]

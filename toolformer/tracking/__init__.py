@@ -1,9 +1,10 @@
-"""MLflow integration: a listener that logs runs live, copies of folders to and from a server, the UI.
+"""MLflow integration: a listener that logs runs live, the same for runs in folders, and the UI.
 
 It decides nothing: results are folders (`toolformer.results`). Importing this imports no MLflow.
 """
 
-from toolformer.tracking.logger import MlflowLogger, log_pages
-from toolformer.tracking.store import Refused, Store, StoreFault
+from toolformer.tracking.logger import MlflowLogger
+from toolformer.tracking.mlflow_run import log_run
+from toolformer.tracking.store import Store
 
-__all__ = ["MlflowLogger", "Refused", "Store", "StoreFault", "log_pages"]
+__all__ = ["MlflowLogger", "Store", "log_run"]

@@ -1,4 +1,4 @@
-"""MLflow's user interface over the local store, on loopback by default."""
+"""MLflow's user interface over a store on this machine, on loopback by default."""
 
 import logging
 import os
@@ -23,21 +23,23 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int = 5000) -> None:
     """Serves MLflow's user interface until Ctrl-C; where `tracking.uri` names a server, prints its address.
 
-    UserError if the port cannot be had, or the interface ends by itself.
+    UserError if the port is in use, or the interface ends by itself.
     """
     if not 1 <= port <= 65535:
         raise UserError(f"--port is {port}; it must be 1 to 65535")
-    if uri and (remote := Store(root, uri)).is_served:
-        print(f"MLflow UI: {remote.shown_uri}", flush=True)
+    store = Store(root, uri)
+    if store.is_served:
+        print(f"MLflow UI: {store.label}", flush=True)
         return
-    store = Store(root)
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
         raise UserError(
-            f"--port {port} of {host} cannot be had ({os.strerror(error.errno or 0)}); name another --port"
+            f"--port {port} of {host} cannot be used ({os.strerror(error.errno or 0)}); name another --port"
         ) from error
-    experiment, command = store.prepare(), _command(store, host, port)
+    with store.errors():
+        experiment = store.experiment
+    command = _command(store, host, port)
     if host not in LOOPBACK:
         log.warning("%s: whoever reaches this address sees and changes all runs; there is no login", host)
     environment = os.environ | {"PYTHONSAFEPATH": "1", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
@@ -71,7 +73,7 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
 def _command(store: Store, host: str, port: int) -> list[str]:
     """MLflow's server. -P keeps Python from importing from the working directory."""
     command = [sys.executable, "-P", "-m", "mlflow", "server", "--host", host, "--port", str(port)]
-    command += ["--workers", "1", "--artifacts-destination", (store.root / "artifacts").as_uri()]
+    command += ["--workers", "1", "--artifacts-destination", store.artifacts.as_uri()]
     if host in LOOPBACK:  # a name that another page resolves to this machine is refused
         names = ("127.0.0.1", "localhost", "[::1]")
         command += ["--allowed-hosts", ",".join(f"{name}:{port}" for name in names)]
