@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig
 
-from tests.conftest import Capture, Patch
+from tests.conftest import Capture, Patch, Refused
 from tests.processes import SHARDS, Place, config, trained, who_did
 from toolformer.cli import main
 from toolformer.data import Document
@@ -136,6 +136,19 @@ def test_a_wrong_source_is_refused_in_a_line(sources: Any, tool: str, reason: st
     with pytest.raises(UserError) as error:
         configured(sources, *filter(None, [tool]))
     assert reason in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        "[{command: x, env: {KEY: hunter2}]",
+        "{command: x, env: {KEY: hunter2}}",
+        '[{command: x, headers: {"A": "hunter2"}}}]',
+        "hunter2(",
+    ],
+)
+def test_a_broken_value_is_not_shown(sources: str, refused: Refused) -> None:
+    assert "hunter2" not in refused("tool", "calculator", "1+1", f"tool_sources={sources}")
 
 
 DOCUMENTS = 2 * SHARDS

@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import errno
 import importlib
+import io
 import os
 import re
 import signal
@@ -50,6 +51,9 @@ _MODULES = ("runs", "export", "lm_eval", "data", "doctor", "help")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code (2 for bad input)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a console that lacks a letter shows its escape
+            stream.reconfigure(errors="backslashreplace")
     code = _command(argv)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         from toolformer.training.distributed import end_of_process
@@ -61,10 +65,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _end(code: int) -> None:
-    """Exit now; don't wait for hung tool threads."""
-    if threading.active_count() == 1:
+    """Exit now; don't wait for hung threads and child processes of tools."""
+    from multiprocessing import active_children
+
+    import psutil
+
+    if threading.active_count() == 1 and not psutil.Process().children():
         return
+    for child in active_children():  # multiprocessing would wait for them
+        child.kill()
     atexit._run_exitfuncs()
+    with contextlib.suppress(psutil.Error):
+        children = psutil.Process().children(recursive=True)
+        for process in children:
+            with contextlib.suppress(psutil.Error):
+                process.terminate()
+        for process in psutil.wait_procs(children, timeout=3)[1]:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -90,6 +108,7 @@ def _command(argv: Sequence[str] | None) -> int:
             signal.signal(signal.SIGINT, _stop)
     _stopped.clear()
     try:
+        _check_working_directory()
         configure(quiet=follower or arguments[0] in ("tool", "doctor"))
         return _named(arguments[0], arguments[1:])
     except BrokenPipeError:
@@ -117,6 +136,13 @@ def _command(argv: Sequence[str] | None) -> int:
         if not follower:
             print(f"toolformer: {message}", file=sys.stderr)
         return code
+
+
+def _check_working_directory() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the working directory has been deleted; change to one that is there (cd)") from None
 
 
 _NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT)

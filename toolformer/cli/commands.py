@@ -33,8 +33,16 @@ def tool(arguments: list[str]) -> int:
     parser = Parser("tool", "run one tool by hand")
     names = "calculator, calendar, search, qa, translation, or one of tool_sources"
     parser.add_argument("name", help=names)
-    parser.add_argument("input", nargs="?", help="the call's input; several arguments as name=value")
+    parser.add_argument(
+        "input",
+        nargs="?",
+        help="the call's input, after -- if it looks like an option or a key; several arguments as name=value",
+    )
+    arguments, verbatim = _verbatim(arguments)
     options = parser.parsed(arguments, "tool.search.implementation.max_tokens=50")
+    if not re.fullmatch(r"[\w./ -]+", options.name, re.ASCII):
+        letters = "a tool's name has letters (a-z), digits and underscores; rename the function"
+        raise UserError(f"tool: {options.name!r} cannot be called: {letters}")
     texts = [text for text in (options.input, *options.overrides) if text is not None]
     settings = [text for text in texts if _is_override(text)]
     config = configured("evaluate", [f"tools=[{options.name}]", *settings])
@@ -45,13 +53,28 @@ def tool(arguments: list[str]) -> int:
     tool = instantiate.tools(config, inference=True)[options.name]
     parameters = [parameter.name for parameter in tool.parameters or ()]
     # An argument may have the name of a key.
-    inputs = [text for text in texts if text not in settings or text.partition("=")[0] in parameters]
+    inputs = verbatim + [
+        text for text in texts if text not in settings or text.partition("=")[0] in parameters
+    ]
     (result,) = tool.run([_call_input(inputs, parameters)], [Document("command line", "")])
     if result.text is None:
         print(f"toolformer: {options.name} gave no result: {printable(result.reason or '')}", file=sys.stderr)
         return 1
     print(printable(result.text))
     return 0
+
+
+def _verbatim(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The arguments to parse, and those that are a call's input whatever they look like.
+
+    These are all that follow `--`, or else the one after the tool's name if it begins with a minus that begins no option: -5+3.
+    """
+    if "--" in arguments:
+        end = arguments.index("--")
+        return arguments[:end], arguments[end + 1 :]
+    if len(arguments) > 1 and re.match(r"-+[^-A-Za-z]", arguments[1]):
+        return [arguments[0], *arguments[2:]], [arguments[1]]
+    return arguments, []
 
 
 def _is_override(text: str) -> bool:

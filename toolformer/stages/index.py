@@ -11,18 +11,18 @@ from toolformer.errors import UserError
 from toolformer.progress import Bar
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
-from toolformer.storage import sha256
+from toolformer.storage import content_digest, writing
 from toolformer.tools.retrieval import bm25, java, lucene
-from toolformer.tools.retrieval.index import VERSIONS, manifest_of, write
+from toolformer.tools.retrieval.index import MANIFEST, VERSIONS, is_intact, manifest_of, write
 from toolformer.tools.retrieval.passages import passages_of
 
 log = logging.getLogger(__name__)
 
 
 def index(config: Config) -> tuple[Path, int]:
-    """Builds the index of the corpus, unless it is there; returns its folder and the number of its passages.
+    """Builds the index of the corpus, unless it is there and intact; returns its folder and the number of its passages.
 
-    UserError if the folder holds something else.
+    UserError if the folder holds something else, or cannot be written.
     """
     settings = config.index
     if not settings.path:
@@ -36,11 +36,14 @@ def index(config: Config) -> tuple[Path, int]:
     about = {"corpus": described, "passage_words": settings.passage_words, "contents": _contents(corpus)}
     manifest = manifest_of(folder)
     made = {"backend": settings.backend, "version": VERSIONS[settings.backend]}
-    if manifest and {**about, **made}.items() <= manifest.items():
-        log.info("index: %s is already there", folder)
-        return folder, int(manifest["passages"])
+    is_ours = manifest is not None and {**about, **made}.items() <= manifest.items()
+    if manifest and is_ours:
+        if is_intact(folder):
+            log.info("index: %s is already there", folder)
+            return folder, int(manifest["passages"])
+        log.warning("index: %s is damaged; it is built again", folder)
     try:
-        if folder.exists() and any(folder.iterdir()):
+        if not is_ours and folder.exists() and any(folder.iterdir()):
             raise UserError(
                 f"index.path: {folder} holds something else, or an index of other texts or of another version of "
                 "toolformer; name another folder"
@@ -52,7 +55,10 @@ def index(config: Config) -> tuple[Path, int]:
         ) from error
     build = lucene.build if settings.backend == lucene.BACKEND else bm25.build
     passages = passages_of(Bar(corpus, desc="index", unit="doc", smoothing=0.1), settings.passage_words)
-    return folder, write(folder, settings.backend, lambda path: build(passages, path), about)
+    with writing(folder / MANIFEST):
+        return folder, write(
+            folder, settings.backend, lambda path: build(passages, path), about, replace=is_ours
+        )
 
 
 def _contents(corpus: Corpus) -> str:
@@ -64,5 +70,7 @@ def _contents(corpus: Corpus) -> str:
     root = Path(os.path.commonpath([file.parent for file in files]))
     digest = hashlib.sha256()
     for file in Bar(files, desc="texts", unit="file", leave=False):
-        digest.update(f"{file.relative_to(root)}\0{sha256(file)}\n".encode("utf-8", "surrogateescape"))
+        digest.update(
+            f"{file.relative_to(root)}\0{content_digest(file)}\n".encode("utf-8", "surrogateescape")
+        )
     return digest.hexdigest()[:16]

@@ -32,6 +32,10 @@ class Result:
             raise ValueError("a result has either a text or a reason")
 
 
+class Fault(Exception):
+    """Raised by a part of a tool that cannot work now, such as a server that is away; the message becomes the reason."""
+
+
 def at_least_one(tool: str, **numbers: int) -> None:
     """`UserError` for a number below 1."""
     for name, number in numbers.items():

@@ -16,7 +16,7 @@ from pydantic import Field, PositiveInt
 
 from toolformer.data import Document
 from toolformer.errors import UserError, one_line
-from toolformer.tools.base import Result, Tool, encodable
+from toolformer.tools.base import Fault, Result, Tool, encodable
 from toolformer.tools.cache import ResultCache, call_key
 from toolformer.tools.threads import Late, Threads
 
@@ -179,6 +179,8 @@ def _run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]
         return _checked_results(tool, inputs, documents)
     except UserError:
         raise  # missing data or a missing model is the user's to fix
+    except Fault as error:
+        return [Result(reason=str(error), fault=True)] * len(inputs)
     except BaseException as error:  # a user's tool may raise anything; Ctrl-C never reaches its threads
         kind = type(error).__name__
         log.warning("%s failed on a batch of %d calls: %s: %s", tool.name, len(inputs), kind, one_line(error))

@@ -1,17 +1,16 @@
 """Wikipedia search: the best passage for a term as a short snippet `Title > text` (paper, section 3)."""
 
 import functools
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from toolformer.data import Document
 from toolformer.tools.base import Result, Tool, at_least_one
 from toolformer.tools.retrieval.passages import Passage, Retriever, own_article
+from toolformer.tools.retrieval.words import may_end, word_ends
 
 TokenEnds = Callable[[str], list[int]]
 """The end position of each token in a text, in order."""
-_TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass(eq=False)
@@ -19,7 +18,7 @@ class WikiSearch(Tool):
     """Wikipedia search as a tool: the snippet of the best passage."""
 
     name = "WikiSearch"
-    VERSION = 1
+    VERSION = 2
     retriever: Retriever
     max_tokens: int = 35
     """Tokens of the passage's text that follow its title."""
@@ -28,6 +27,7 @@ class WikiSearch(Tool):
 
     def __post_init__(self) -> None:
         at_least_one("search", max_tokens=self.max_tokens)
+        self.elsewhere = self.retriever.elsewhere
 
     def depends_on(self, document: Document) -> str:
         """What identifies the document's own article."""
@@ -44,11 +44,6 @@ class WikiSearch(Tool):
             else:
                 results.append(Result(reason="nothing found" if term.strip() else "empty search term"))
         return results
-
-
-def word_ends(text: str) -> list[int]:
-    """Words and punctuation marks as tokens: `It's 3 km.` has six."""
-    return [match.end() for match in _TOKEN.finditer(text)]
 
 
 @functools.lru_cache(maxsize=4)
@@ -71,7 +66,7 @@ def snippet(passage: Passage, max_tokens: int, ends: TokenEnds = word_ends) -> s
     tokens = ends(text)
     if len(tokens) > max_tokens:
         end = tokens[max_tokens - 1] if max_tokens else 0
-        if not text[end].isspace():
+        if not may_end(text, end):
             end = text.rfind(" ", 0, end) + 1
         text = text[:end].rstrip()
     return f"{passage.title} > {text}"

@@ -2,17 +2,24 @@
 
 import asyncio
 import datetime
+import enum
+import os
 import subprocess
 import sys
+import uuid
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from tests.conftest import Refused
 from tests.tools.recorders import answers
 from toolformer.calls import ApiCall, linearise, parse
 from toolformer.cli import main
@@ -150,6 +157,74 @@ def test_what_is_no_tool_is_refused_in_a_line(function: str, code: str, words: s
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Decimal("0.75"), "0.75"), (Fraction(1, 3), "1/3"), (datetime.date(2020, 1, 4), "2020-01-04"), (Colour.RED, "red"),
+        (uuid.UUID(int=3), "00000000-0000-0000-0000-000000000003"), (np.int64(6), "6"), (np.float64(0.75), "0.75"),
+        (np.float32(1) / 3, "0.33333334"), (np.bool_(True), "true"), (np.str_("seven"), "seven"), (np.array(3), "3"),
+        (np.arange(3), "(0, 1, 2)"), (np.ones((2, 1), np.float32), "((1.0), (1.0))"), (torch.tensor([1, 2]), "(1, 2)"),
+        ({"mean": np.float32(0.1)}, '{"mean": 0.1}'), (b"caf\xc3\xa9", "café"), (0, "0"), (False, "false"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_a_returned_value_becomes(value: Any, text: str) -> None:
+    assert to_result(value) == Result(text)
+
+
+@pytest.mark.parametrize("value", [float("nan"), np.float64("inf"), object()], ids=str)
+def test_a_returned_value_that_is_not_json(value: Any) -> None:
+    assert to_result(value) == Result(reason="result is not JSON")
+
+
+DOCSTRINGS = '''
+def wrapped(city: str) -> str:
+    """Tell the weather in a city,
+    as far as it is known. It may rain.
+
+    Note:
+        Only in Europe.
+    """
+
+def short(city: str) -> str:
+    """Tell the weather.
+    Only in Europe.
+
+    >>> short("Oslo")
+    Decimal('1.00')
+    >>> short("Rome")
+    datetime.date(2020, 1, 4)
+    >>> short("Bern")
+    <Colour.RED: 'red'>
+    >>> short("Kyiv")
+    np.float64(0.75)
+    >>> short("Riga")
+    Fraction(1, 3)
+    """
+
+def examples(a: int) -> int:
+    """Double a number
+    >>> examples(3)
+    6
+    """
+'''
+
+
+def test_the_first_sentence_of_a_docstring_may_span_lines(tmp_path: Path) -> None:
+    (tmp_path / "weather.py").write_text(DOCSTRINGS)
+    wrapped, short, examples = (
+        FunctionTool(f"{tmp_path}/weather.py:{name}").description for name in ("wrapped", "short", "examples")
+    )
+    assert wrapped.summary == "Tell the weather in a city, as far as it is known"
+    assert (short.summary, examples.summary) == ("Tell the weather", "Double a number")
+    results = [example.partition("-> ")[2].rstrip("]") for example in short.examples]
+    assert results == ["1.00", "2020-01-04", "red", "0.75", "1/3"], "as the tool would answer"
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
@@ -186,20 +261,76 @@ def test_a_tool_by_hand_takes_its_arguments_as_words(
     assert "did you mean days?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [(["-5+3"], "-2"), (["--5+3"], "8"), (["--", "-5+3"], "-2"), (["-5+3", "seed=1"], "-2")],
+)
+def test_an_input_may_begin_with_a_minus(
+    words: list[str],
+    answer: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["tool", "calculator", *words]) == 0
+    assert capsys.readouterr().out == f"{answer}\n"
+
+
+def test_an_input_after_two_dashes_is_no_key(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "echo.py").write_text('def echo(text: str) -> str:\n    "Echo."\n    return text')
+    source = f"tool_sources=[{tmp_path}/echo.py]"
+    for text in ("seed=5", "--help", "tool.x=1"):
+        assert main(["tool", "echo", source, "--", text]) == 0
+        assert capsys.readouterr().out == f"{text}\n"
+
+
+def test_a_name_beyond_a_to_z_is_refused(tmp_path: Path, refused: Refused) -> None:
+    (tmp_path / "size.py").write_text('def größe(n: int) -> int:\n    "Tell the size."\n    return n')
+    message = refused("tool", "größe", "1", f"tool_sources=[{tmp_path}/size.py]")
+    assert "has letters (a-z), digits and underscores; rename the function" in message
+
+
+def test_a_console_without_a_letter_shows_its_escape(tmp_path: Path) -> None:
+    (tmp_path / "echo.py").write_text('def echo(text: str) -> str:\n    "Echo."\n    return "caf\\u00e9"')
+    command = [sys.executable, "-m", "toolformer.cli", "tool", "echo", "x", "tool_sources=[echo.py]"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "caf\\xe9\n", "")
+
+
+def test_a_deleted_working_directory_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    command = f"cd gone && rmdir ../gone && {sys.executable} -m toolformer.cli tool calculator 1+1"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "toolformer: the working directory has been deleted; change to one that is there"
+    )
+
+
 STAYS = '''
+import multiprocessing
+import subprocess
 import time
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
 
 def stays(number: int) -> int:
-    """Leaves threads behind that do not end."""
+    """Leaves threads and processes behind that do not end."""
+    subprocess.Popen(["sleep", "10000"])
+    multiprocessing.get_context("fork").Process(target=time.sleep, args=(10_000,)).start()
+    ProcessPoolExecutor(1, multiprocessing.get_context("fork")).submit(time.sleep, 10_000)
     Thread(target=time.sleep, args=(10_000,), daemon=False).start()
     ThreadPoolExecutor().submit(time.sleep, 10_000)
     return number
 '''
 
 
-def test_threads_that_a_tool_leaves_behind_do_not_keep_the_command_alive(tmp_path: Path) -> None:
+def test_threads_and_processes_that_a_tool_leaves_behind_do_not_keep_the_command_alive(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "tools.py").write_text(STAYS, encoding="utf-8")
     words = ["tool", "stays", "3", "tool_sources=[tools.py]"]
     command = [sys.executable, "-m", "toolformer.cli", *words]

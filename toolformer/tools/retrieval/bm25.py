@@ -1,4 +1,7 @@
-"""BM25 by bm25s: pure Python packages, no Java; stop words and stemming nearly as in Lucene's English analyzer."""
+"""BM25 by bm25s: pure Python packages, no Java; stop words and stemming nearly as in Lucene's English analyzer.
+
+`words` splits texts of other scripts.
+"""
 
 import functools
 import hashlib
@@ -15,21 +18,20 @@ import numpy as np
 from toolformer.data import Document, assets
 from toolformer.errors import UserError
 from toolformer.tools.retrieval import index
-from toolformer.tools.retrieval.passages import K1, LONGEST_QUERY, B, Passage, articles, others
+from toolformer.tools.retrieval.passages import K1, LONGEST_QUERY, B, Passage, Retriever, articles, others
+from toolformer.tools.retrieval.words import search_words
 
 BACKEND = "bm25"
-_WORD = r"(?<!['’])\b\w\b|\b\w\w+"
-"""Includes words of one character (Vitamin C), as Lucene does, but not the s of a possessive."""
 
 
 @dataclass(eq=False)
-class BM25:
+class BM25(Retriever):
     """BM25 over a list of articles, indexed once in the cache, or over an index on disk. Thread-safe.
 
     The index is opened, or built, at the first query. `UserError` if the folder is not an index of this backend.
     """
 
-    VERSION = 1
+    VERSION = 2
     articles_path: str | None = None
     """A JSON file of articles (title, extract); None is the bundled Wikipedia summaries."""
     index_path: str | None = None
@@ -61,8 +63,10 @@ class BM25:
         for passage in passages:
             digest.update(f"{passage.title}\0{passage.text}\0".encode("utf-8", "replace"))
         folder = assets.cache_dir() / "indexes" / f"bm25-{digest.hexdigest()[:16]}"
-        if not folder.is_dir():
-            index.write(folder, BACKEND, lambda path: build(passages, path), scratch=assets.cache_dir())
+        if not index.is_intact(folder):
+            index.write(
+                folder, BACKEND, lambda path: build(passages, path), scratch=assets.cache_dir(), replace=True
+            )
         return folder
 
     def retrieve(self, queries: Sequence[str], k: int, documents: Sequence[Document]) -> list[list[Passage]]:
@@ -73,7 +77,7 @@ class BM25:
             vocabulary = self._index.vocab_dict
         tokens = [
             [word for word in words if word in vocabulary]
-            for words in _tokenize([query[:LONGEST_QUERY] for query in queries])
+            for words in _tokenize([search_words(query[:LONGEST_QUERY], is_query=True) for query in queries])
         ]
         queries_left = [n for n, words in enumerate(tokens) if words]
         return others(
@@ -106,19 +110,22 @@ def build(passages: Iterable[Passage], folder: Path) -> int:
     rows = [index.row(passage) for passage in passages]
     if rows:
         bm25 = _library().BM25(k1=K1, b=B)
-        tokens = _tokenize([f"{row['title']} {row['text']}" for row in rows], ids=True)
+        words = (search_words(f"{row['title']} {row['text']}", is_query=False) for row in rows)
+        tokens = _tokenize(words, ids=True)
         bm25.index(tokens, show_progress=False)
         bm25.save(str(folder), corpus=rows, show_progress=False, raise_on_serialization_error=True)
     return len(rows)
 
 
-def _tokenize(texts: Sequence[str], ids: bool = False) -> Any:
+def _tokenize(texts: Iterable[Sequence[str]], ids: bool = False) -> Any:
+    """The stems of texts given as words, without stop words."""
     import Stemmer
 
     # A new stemmer each time: PyStemmer's are not thread-safe.
     return _library().tokenize(
-        list(texts),
-        token_pattern=_WORD,
+        list(map(" ".join, texts)),
+        lower=False,
+        token_pattern=r"\S+",
         stopwords="en",
         stemmer=Stemmer.Stemmer("english"),
         return_ids=ids,

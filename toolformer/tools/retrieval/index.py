@@ -1,17 +1,19 @@
-"""Folders of search indexes: atomic, with a manifest that is written last."""
+"""Folders of search indexes: atomic, with a manifest that is written last and has a digest of the other files."""
 
+import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from toolformer.errors import UserError
-from toolformer.storage import build_once
+from toolformer.storage import build_once, content_digest
 from toolformer.tools.retrieval.passages import Passage
 
 MANIFEST = "index.json"
-VERSIONS = {"bm25": 3, "lucene": 1}
+VERSIONS = {"bm25": 4, "lucene": 2}
 """By backend: raise it in the commit that makes its indexes find other passages."""
 
 
@@ -26,13 +28,15 @@ def write(
     fill: Callable[[Path], int],
     about: Mapping[str, Any] | None = None,
     scratch: Path | None = None,
+    replace: bool = False,
 ) -> int:
-    """Builds an index, atomically; returns its number of passages.
+    """Builds an index, atomically, unless it is there and intact; returns its number of passages.
 
     Args:
         fill: writes the index into the folder it is given and returns the number of its passages.
         about: more entries for the manifest, such as the source of the texts.
         scratch: the folder for locks and unfinished indexes; None for the index's parent.
+        replace: whether to replace a damaged index.
 
     UserError without passages, OSError if the folder cannot be written or holds something else.
     """
@@ -42,9 +46,10 @@ def write(
         if not count:
             raise UserError("index: the corpus has no text; nothing was written")
         manifest = {"backend": backend, "version": VERSIONS[backend], "passages": count, **(about or {})}
+        manifest["digest"] = _digest(unfinished)
         (unfinished / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
-    build_once(folder, build, scratch or folder.parent, lambda path: manifest_of(path) is not None)
+    build_once(folder, build, scratch or folder.parent, is_intact, replace)
     return int((manifest_of(folder) or {})["passages"])
 
 
@@ -57,8 +62,26 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
     return manifest if isinstance(manifest, dict) else None
 
 
+def is_intact(folder: Path) -> bool:
+    """Whether the files of an index are those that its manifest was written for."""
+    manifest = manifest_of(folder)
+    try:
+        return manifest is not None and manifest.get("digest") == _digest(folder)
+    except OSError:
+        return False
+
+
+def _digest(folder: Path) -> str:
+    """A hash of an index's files but the manifest."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.iterdir()):
+        if file.name != MANIFEST:
+            digest.update(os.fsencode(file.name) + b"\0" + content_digest(file).encode() + b"\n")
+    return digest.hexdigest()
+
+
 def check_index(folder: Path, backend: str) -> None:
-    """`UserError` unless the folder is an index of this backend and version, judged by manifest and file names."""
+    """`UserError` unless the folder is an intact index of this backend and version; one without manifest is Lucene's."""
     manifest = manifest_of(folder) or {}
     built_for = manifest.get("backend")
     # Indexes that Lucene wrote have no manifest.
@@ -70,3 +93,8 @@ def check_index(folder: Path, backend: str) -> None:
     if not is_lucenes and manifest.get("version") != VERSIONS[backend]:
         reason = "an index of another version of toolformer, which splits texts into other words"
         raise UserError(f"search: index_path: {folder} is {reason}; delete it and build it again")
+    if not is_lucenes and not is_intact(folder):
+        raise UserError(
+            f"search: index_path: {folder} is damaged: its files have changed since it was built; give the command again "
+            f"that built it, toolformer index index.path={folder} ..."
+        )

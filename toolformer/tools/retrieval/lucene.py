@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import logging
 import os
 import sys
 import threading
@@ -21,11 +22,15 @@ from toolformer.tools.retrieval.passages import (
     LONGEST_QUERY,
     B,
     Passage,
+    Retriever,
     best_piece,
-    clean,
     others,
+    passage_of_row,
     plain_line,
 )
+from toolformer.tools.retrieval.words import unsplit_by_lucene
+
+log = logging.getLogger(__name__)
 
 BACKEND = "lucene"
 KILT = "wikipedia-kilt-doc"
@@ -39,14 +44,14 @@ _bridge = threading.Lock()
 
 
 @dataclass(eq=False)
-class Lucene:
+class Lucene(Retriever):
     """BM25 over a Lucene index. Thread-safe.
 
     Java starts at once, and a missing prebuilt index is downloaded; the index is opened at the first query. `UserError` if
     Java, Pyserini, the index or the network is missing.
     """
 
-    VERSION = 1
+    VERSION = 2
     index_path: str | None = None
     """An index made by `toolformer index`, or any Lucene index by Anserini or Pyserini that stores the raw documents;
     overrides `prebuilt`."""
@@ -121,10 +126,7 @@ def passage_of(docid: str, raw: str | None, score: float) -> Passage:
             raise ValueError
     except ValueError:
         raise UserError(f"search: the index stores no JSON for {docid}; build it with -storeRaw") from None
-    head, _, rest = str(row.get("contents", "")).partition("\n")
-    title = row.get("title") or row.get("wikipedia_title") or head.strip('" ')
-    text = row.get("text") or rest or head
-    return Passage(docid, plain_line(str(title)), clean(str(text)), float(score), row.get("article"))
+    return passage_of_row(row, docid, float(score))
 
 
 def build(passages: Iterable[Passage], folder: Path, threads: int | None = None) -> int:
@@ -132,15 +134,22 @@ def build(passages: Iterable[Passage], folder: Path, threads: int | None = None)
     arguments = ["-index", str(folder), "-collection", "JsonCollection", "-input", "", "-storeRaw"]
     arguments += ["-threads", str(threads or len(os.sched_getaffinity(0)))]
     indexer = java.java_class("io.anserini.index.SimpleIndexer")(arguments)
-    stream, count = iter(passages), 0
+    stream, count, unsplit = iter(passages), 0, 0
     try:
         while batch := list(itertools.islice(stream, BATCH)):
             taken = indexer.addRawDocuments([_stored(passage) for passage in batch])
             if taken != len(batch):
                 raise UserError(f"index: Lucene took {taken} of {len(batch)} passages after {count}")
             count += taken
+            unsplit += sum(unsplit_by_lucene(f"{passage.title} {passage.text}") for passage in batch)
     finally:
         indexer.close()
+    if unsplit:
+        log.warning(
+            "index: %d passages are in a script without blanks that Lucene's English analyzer does not split (Thai, Lao, "
+            "Khmer or Burmese): a search finds only whole clauses of them; use index.backend=bm25",
+            unsplit,
+        )
     return count
 
 

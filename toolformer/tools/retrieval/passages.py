@@ -7,14 +7,16 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from toolformer.data import Document, assets
 from toolformer.errors import UserError
-from toolformer.tools.base import encodable
+from toolformer.tools.base import Part, encodable
+from toolformer.tools.retrieval.words import overlap_words
 
 K1, B = 0.9, 0.4
 """BM25's parameters in both backends: Anserini's defaults, with which the KILT baselines were made."""
@@ -28,7 +30,6 @@ _MARKUP = re.compile(
     r"</?[A-Za-z][^<>]{0,200}>|\{\{[^{}]{0,500}\}\}|^={2,}|={2,}$|'{2,}|(?:Section|BULLET)::::-?",
     re.MULTILINE,
 )
-_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,15 @@ class Passage:
     """The article that the passage is a piece of; None for a whole article."""
 
 
-class Retriever(Protocol):
+class Retriever(Part, ABC):
     """Finds passages for search and question answering."""
 
+    @abstractmethod
     def retrieve(self, queries: Sequence[str], k: int, documents: Sequence[Document]) -> list[list[Passage]]:
-        """At most `k` passages for each query, best first, without the article of `documents[n]`."""
-        ...
+        """At most `k` passages for each query, best first, without the article of `documents[n]`.
+
+        `Fault` if a server is away.
+        """
 
 
 def clean(text: str) -> str:
@@ -102,6 +106,14 @@ def passages_of(documents: Iterable[Document], words: int | None) -> Iterator[Pa
             yield Passage(f"{article}#{n}", title, text, article=article)
 
 
+def passage_of_row(row: Mapping[str, Any], passage_id: str, score: float) -> Passage:
+    """The passage of a row with `title` and `text`, or with `contents`, whose first line is the title."""
+    head, _, rest = str(row.get("contents", "")).partition("\n")
+    title = row.get("title") or row.get("wikipedia_title") or head.strip('" ')
+    text = row.get("text") or rest or head
+    return Passage(passage_id, plain_line(str(title)), clean(str(text)), score, row.get("article"))
+
+
 def cut(text: str, words: int | None) -> Iterator[str]:
     """A text in pieces of `words` words, the last one possibly shorter."""
     split = text.split()
@@ -115,8 +127,8 @@ def best_piece(passage: Passage, query: str, words: int | None) -> Passage:
     pieces = list(cut(passage.text, words))
     if len(pieces) < 2:
         return passage
-    query_words = set(_WORD.findall(query.lower()))
-    shared = [len(query_words & set(_WORD.findall(piece.lower()))) for piece in pieces]
+    query_words = set(overlap_words(query))
+    shared = [len(query_words & set(overlap_words(piece))) for piece in pieces]
     return replace(passage, text=pieces[shared.index(max(shared))])
 
 
@@ -167,5 +179,5 @@ def _is_from(document: Document, shingles: set[int], passage: Passage) -> bool:
 
 
 def _shingled(text: str) -> set[int]:
-    words = _WORD.findall(text.lower())
+    words = overlap_words(text)
     return {hash(tuple(words[n : n + SHINGLE])) for n in range(len(words) - SHINGLE + 1)}

@@ -1,21 +1,29 @@
 """A tool's description by its author, and a few-shot prompt drafted from it."""
 
 import ast
+import datetime
 import doctest
 import inspect
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import docstring_parser
+from pydantic_core import to_jsonable_python
 
 from toolformer.calls import ApiCall, CallSyntaxError, clean_result, linearise, parse
 from toolformer.errors import UserError
 from toolformer.tools.user.arguments import ArgumentError, Parameter, bind
 
 LONGEST_SUMMARY = 300
+_SHOWN_AS_CALLS: Mapping[str, Callable[..., Any]] = {
+    kind.__name__: kind
+    for kind in (Fraction, datetime.date, datetime.datetime, datetime.time, datetime.timedelta)
+}
+"""Types whose values Python shows as a call with several arguments."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +49,21 @@ def from_docstring(function: Callable[..., Any], name: str) -> Description:
     parsed = docstring_parser.parse(text)
     meanings = {parameter.arg_name: parameter.description for parameter in parsed.params}
     return Description(
-        one_sentence(parsed.short_description or text.strip().split("\n\n")[0]),
+        one_sentence(_first_sentence(parsed) or text.strip().split("\n\n")[0]),
         tuple(
             (name, one_sentence(meanings.get(name) or "")) for name in inspect.signature(function).parameters
         ),
         tuple(_examples(text, function.__name__)),
     )
+
+
+def _first_sentence(docstring: docstring_parser.Docstring) -> str:
+    """The first line, with the lines of its paragraph up to the end of the sentence."""
+    sentence = (docstring.short_description or "").strip()
+    if docstring.blank_after_short_description or sentence.endswith((".", "!", "?")):
+        return sentence
+    more = re.split(r"\n\s*\n|>>>", docstring.long_description or "")[0]
+    return re.split(r"(?<=[.!?])\s", f"{sentence} {more}".strip())[0]
 
 
 def one_sentence(text: str) -> str:
@@ -75,11 +92,19 @@ def _examples(docstring: str, name: str) -> list[str]:
 
 
 def _expected(text: str) -> str:
-    """A doctest's expected value as the tool's result."""
+    """A doctest's expected value as the tool's result: `Decimal('1.00')` is 1.00."""
+    text = re.sub(r"<[\w.]+: (.*)>", r"\1", text.strip())  # a member of an enumeration
     try:
-        value = ast.literal_eval(text.strip())
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        call = ast.parse(text, mode="eval").body
+        if not isinstance(call, ast.Call):
+            value = ast.literal_eval(text)
+            return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        name = ast.unparse(call.func).rpartition(".")[2]
+        values = [ast.literal_eval(argument) for argument in call.args]
+        if name in _SHOWN_AS_CALLS:
+            return str(to_jsonable_python(_SHOWN_AS_CALLS[name](*values)))
+        return str(values[0]) if len(values) == 1 and isinstance(values[0], str | int | float) else text
+    except (ValueError, TypeError, ArithmeticError, SyntaxError, MemoryError, RecursionError):
         return text
 
 

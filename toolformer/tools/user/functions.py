@@ -36,6 +36,7 @@ from toolformer.tools.user.describe import Description, from_docstring
 
 log = logging.getLogger(__name__)
 
+_NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")
 MOST_CHARACTERS = 1000
 """Of a result; the rest is cut."""
 SIDE_BY_SIDE = 8
@@ -74,7 +75,7 @@ class FunctionTool(UserTool):
     `UserError` if the function cannot be loaded, or lacks a docstring or a type hint.
     """
 
-    VERSION = 1
+    VERSION = 2
 
     def __init__(self, function: str, name: str | None = None, version: str | None = None) -> None:
         self.version = version or ""
@@ -108,16 +109,31 @@ def _returning_to(folder: str) -> Iterator[None]:
 
 
 def to_result(value: Any) -> Result:
-    """A returned value as a result: texts as they are, other values as one line of JSON; None is not a result."""
+    """A returned value as a result; None is not one.
+
+    Texts are as they are, and so are values that JSON writes as a text: decimals, fractions, dates, identifiers. Others,
+    NumPy's too, become one line of JSON.
+    """
     if value is None:
         return Result(reason="no answer")
-    if not isinstance(value, str):
-        try:
-            value = json.dumps(to_jsonable_python(value), ensure_ascii=False, allow_nan=False)
-        except (ValueError, TypeError, RecursionError):
-            return Result(reason="result is not JSON")
-    text = clean_result(encodable(value[: 4 * MOST_CHARACTERS]))
+    try:
+        value = to_jsonable_python(value, fallback=_of_array)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        return Result(reason="result is not JSON")
+    text = clean_result(encodable(text[: 4 * MOST_CHARACTERS]))
     return Result(text[:MOST_CHARACTERS].strip()) if text else Result(reason="empty result")
+
+
+def _of_array(value: Any) -> Any:
+    """An array as the list of its rows, and a scalar of an array library as Python's; TypeError for anything else."""
+    if getattr(value, "shape", None):
+        return list(value)
+    number = value.item() if hasattr(value, "item") else None
+    if number is None or type(number) is type(value):
+        raise TypeError(f"a value of the type {type(value).__name__}")
+    # The shortest digits of its own precision: 0.33333334, not 0.3333333432674408.
+    return float(str(value)) if isinstance(number, float) and _NUMBER.fullmatch(str(value)) else number
 
 
 def parameters(function: Callable[..., Any], name: str) -> tuple[Parameter, ...]:

@@ -45,6 +45,8 @@ logging.getLogger("mcp").setLevel(
 
 SIDE_BY_SIDE = 8
 """Parallel calls of a tool."""
+MOST_PAGES = 1000
+"""Pages of a listing of tools."""
 PAUSE_SECONDS = 30.0
 """Seconds to wait before restarting a server that failed to start."""
 ENDED = "tool server ended"
@@ -98,7 +100,7 @@ class McpTool(UserTool):
     `UserError` if the server does not answer, or has no such tool.
     """
 
-    VERSION = 1
+    VERSION = 2
     side_by_side = SIDE_BY_SIDE
     elsewhere = True
 
@@ -269,9 +271,12 @@ async def _session(server: McpServer, stderr: Any) -> AsyncIterator[tuple[Client
 
 
 async def _list(client: Client) -> dict[str, Tool]:
+    """The server's tools by name. The listing ends at an empty or repeated cursor, and with `MOST_PAGES`."""
     page = await client.list_tools()
     tools = {tool.name: tool for tool in page.tools}
-    while page.next_cursor is not None:
+    cursors: set[str] = set()
+    while page.next_cursor and page.next_cursor not in cursors and len(cursors) < MOST_PAGES:
+        cursors.add(page.next_cursor)
         page = await client.list_tools(cursor=page.next_cursor)
         tools |= {tool.name: tool for tool in page.tools}
     return tools
@@ -287,10 +292,11 @@ def _described(error: BaseException) -> str:
 
 
 def _result(answer: CallToolResult) -> Result:
-    """The joined texts, or else structured content as JSON; no result for an error."""
+    """The texts and embedded text resources in order, or else structured content as JSON; no result for an error."""
     if answer.is_error:
         return Result(reason="tool answered with an error")
-    texts = [block.text for block in answer.content if block.type == "text"]
+    blocks = [block.resource if block.type == "resource" else block for block in answer.content]
+    texts = [text for block in blocks if isinstance(text := getattr(block, "text", None), str)]
     if not texts:
         is_structured = answer.content == []
         return (

@@ -1,5 +1,6 @@
 """Indexes of any corpus: cutting into passages, `toolformer index`, and searching what it made."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.tools.recorders import ELSEWHERE
 from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.errors import UserError
+from toolformer.tools.retrieval import bm25
 from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.retrieval.passages import Passage, best_piece, cut
 
@@ -78,15 +80,38 @@ def test_an_index_is_made_once_and_other_texts_or_none_are_refused(
     with pytest.raises(UserError, match="delete it and build it again"):
         BM25(index_path=str(folder))
     (folder / "index.json").write_text(manifest)
-    (folder / "data.csc.index.npy").write_bytes(b"no")
-    with pytest.raises(UserError, match="cannot be read") as caught:
-        BM25(index_path=str(folder)).retrieve(["honey"], 1, [ELSEWHERE])
-    assert "\n" not in str(caught.value)
     others = {"": "no index for bm25", '{"backend": "lucene"}': "an index for lucene, not for bm25"}
     for manifest, words in others.items():
         (folder / "index.json").write_text(manifest)
         with pytest.raises(UserError, match=words):
             BM25(index_path=str(folder))
+
+
+def test_a_damaged_index_is_refused_and_built_again(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "index"
+    assert main(command(corpus, folder)) == 0
+    file = folder / "corpus.jsonl"
+    file.write_text(file.read_text(encoding="utf-8").replace("honey", "money"), encoding="utf-8")
+    with pytest.raises(UserError, match="is damaged") as caught:
+        BM25(index_path=str(folder))
+    assert "\n" not in str(caught.value)
+    assert main(command(corpus, folder)) == 0
+    assert "is damaged; it is built again" in " ".join(capsys.readouterr().err.split())
+    ((found,),) = BM25(index_path=str(folder)).retrieve(["honey"], 1, [ELSEWHERE])
+    assert "honey" in found.text
+
+
+def test_a_full_disk_is_one_line(
+    corpus: Path, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(bm25, "build", full)
+    assert "No space left on device" in refused(*command(corpus, tmp_path / "index"))
+    assert not (tmp_path / "index").exists()
 
 
 @given(st.text(max_size=300), st.integers(1, 9))
