@@ -63,6 +63,21 @@ def test_lm_evals_own_command_runs_a_group(tmp_path: Path, tiny_folder: Path) ->
     assert all("score,none" in results[name] for name in ("svamp", "dateset"))
 
 
+def test_models_of_lm_evals_own_are_known(tmp_path: Path, tiny_folder: Path) -> None:
+    words = [
+        "--model_args",
+        f"pretrained={tiny_folder}",
+        "--tasks",
+        "dateset",
+        "--limit",
+        "1",
+        "--device",
+        "cpu",
+    ]
+    assert main(["lm_eval", "--model", "hf", *words, "--output_path", "out"]) == 0
+    assert list(tmp_path.glob("out/**/results_*.json"))
+
+
 ARGUMENTS = ["--tasks", "dateset", "--model_args"]
 
 
@@ -76,6 +91,8 @@ ARGUMENTS = ["--tasks", "dateset", "--model_args"]
         (["--config", "broken.yaml"], "lm_eval: Invalid YAML in broken.yaml"),
         (["--tasks", "dateset", "--log_samples"], "lm_eval: Specify --output_path"),
         (["--tasks", "moons_quiz", "--include_path", "wrong"], "metadata.switched_off is 'qa'; it must be a list"),
+        (["--tasks", "dateset", "--limit", "1", "--gen_kwargs", "top_p=0.5"], "dateset: top_p=0.5 of generation_kwargs"),
+        (["--tasks", "dateset", "--limit", "1", "--gen_kwargs", "do_sample=True"], "dateset: do_sample=True of generation_kwargs"),
         ([*ARGUMENTS, "k=3"], "model_args: pretrained is missing"),
         ([*ARGUMENTS, "pretrained=/no/such/folder"], "there is no folder /no/such/folder"),
         ([*ARGUMENTS, "pretrained={folder},k=ten"], "decoding.k=ten: "),

@@ -17,6 +17,7 @@ from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.memory import Memory
 from toolformer.tools.base import Result, Tool
+from toolformer.tools.runtime import ToolRuntime
 
 PROMPTS = [
     "The number in the next term is",
@@ -95,6 +96,36 @@ def test_a_full_gpu_halves_the_batch_once(
     assert caplog.messages == ["the GPU's memory is full; going on with decoding.batch_size=1"]
     with full_gpu(language_model, {12, 20}), pytest.raises(UserError, match="full at decoding.batch_size=1;"):
         complete()
+
+
+def test_a_gpu_that_a_tools_model_fills_halves_the_batch(
+    calling_model: LanguageModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = iter([True])
+
+    class Filling(Shout):
+        def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+            if next(full, False):
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return super().run(inputs, documents)
+
+    expected = decoded(calling_model, **USUAL)
+    filling = {
+        "qa": ToolRuntime(Filling("QA")),
+        "calculator": Shout("Calculator"),
+        "calendar": Shout("Calendar"),
+    }
+    decoder = Decoder(calling_model, filling, batch_size=4, **USUAL)  # type: ignore[arg-type]
+    assert decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12) == expected
+    assert caplog.messages == ["the GPU's memory is full; going on with decoding.batch_size=2"]
+
+
+def test_scoring_halves_its_passes_once_when_the_gpu_is_full(tiny_gpt2: LanguageModel) -> None:
+    decoder = Decoder(LanguageModel(tiny_gpt2.model, tiny_gpt2.tokenizer))
+    expected = decoder.score_texts(PROMPTS)
+    with full_gpu(decoder.language_model, {1}):
+        assert decoder.score_texts(PROMPTS) == expected
+    assert decoder.language_model.batch_tokens == 1024
 
 
 def test_an_automatic_batch_is_sized_by_a_gpus_memory(

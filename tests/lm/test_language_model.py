@@ -3,10 +3,14 @@
 Likelihoods of whole texts are held to lm-eval's own in `tests/benchmarks/test_parity.py`.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 import torch
 
 from tests.textbook import logits, stock
+from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 
 
@@ -43,6 +47,41 @@ def test_greedy_texts_are_those_of_stock_generate(language_model: LanguageModel)
     assert texts == [language_model.decode(stock(language_model, prompt, 8)) for prompt in prompts]
     stop = texts[2][3]
     assert language_model.generate(["red"], 8, stop=[stop]) == [texts[2][: texts[2].index(stop)]]
+
+
+class Reading(LanguageModel):
+    """Keeps the contexts that it reads."""
+
+    contexts: Sequence[Sequence[int]] = ()
+
+    def prefill(self, contexts: Sequence[Sequence[int]], *more: Any) -> Any:
+        self.contexts = [*self.contexts, *contexts]
+        return super().prefill(contexts, *more)
+
+
+def test_a_prompt_that_is_cut_keeps_its_bos(tiny_gpt2: LanguageModel) -> None:
+    model = Reading(tiny_gpt2.model, tiny_gpt2.tokenizer)
+    model.bos_ids = [7]
+    model.contexts = ()
+    long = "red " * 600 + "number"
+    model.generate([long], max_new_tokens=4)
+    assert model.contexts == [[7, *model.encode(long)[-(model.context_length - 5) :]]]
+
+
+def test_new_tokens_that_leave_no_room_for_a_prompt_are_refused(tiny_gpt2: LanguageModel) -> None:
+    with pytest.raises(UserError, match="512 new tokens leave no room for a prompt"):
+        tiny_gpt2.generate(["red"], max_new_tokens=tiny_gpt2.context_length)
+
+
+def test_no_pass_has_more_tokens_than_a_batch(tiny_gpt2: LanguageModel) -> None:
+    model = Reading(tiny_gpt2.model, tiny_gpt2.tokenizer)
+    model.batch_tokens, sizes = 64, []
+    hook = model.model.register_forward_pre_hook(
+        lambda _, __, named: sizes.append(named["input_ids"].numel()), with_kwargs=True
+    )
+    model.generate([f"red {'number ' * 6}{n}" for n in range(30)], max_new_tokens=2)
+    hook.remove()
+    assert max(sizes) <= 64 and len(sizes) > 2
 
 
 def test_positions_are_between_characters_and_before_blanks(tiny_gpt2: LanguageModel) -> None:

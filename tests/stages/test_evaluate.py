@@ -9,12 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.benchmarks.test_loaders import SVAMP, write
-from tests.conftest import GOLDEN, Refused, smoke_words
+from tests.conftest import GOLDEN, Log, Refused, smoke_words
 from tests.processes import config, trained, words
 from toolformer.api import Toolformer
 from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.results import Results, Run
+from toolformer.stages.evaluation import first_day
 from toolformer.stages.launch import run_stage
 from toolformer.training import checkpoints
 
@@ -46,6 +47,13 @@ def test_all_answers_of_a_folder_are_of_its_first_day(tmp_path: Path, answering_
     assert done.facts["day"] == "2031-03-01"
     days = {task: {row["call_result"] for row in rows(done, task)} for task in ("svamp", "dateset")}
     assert "Today is Saturday, March 1, 2031." in days["svamp"] - days["dateset"]
+
+
+@pytest.mark.parametrize("content", [b"", b"2031-0", b"\xff"])
+def test_a_damaged_day_is_replaced_by_today(tmp_path: Path, content: bytes, caplog: Log) -> None:
+    (tmp_path / "day").write_bytes(content)
+    assert first_day(tmp_path) == datetime.date.today() == first_day(tmp_path)
+    assert [message.partition(" holds")[0] for message in caplog.messages] == [f"evaluate: {tmp_path}/day"]
 
 
 def test_samples_by_id(tmp_path: Path, tiny_folder: Path, refused: Refused) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.tools.recorders import ELSEWHERE, Closed, Recorder
 from toolformer.data import Document
@@ -92,6 +93,16 @@ def test_an_exception_is_a_result_and_a_user_error_is_raised(limits: Limits, cac
     with pytest.raises(UserError, match="there is no file x"):
         tool.run(list("abcdefgh"), [ELSEWHERE] * 8)
     assert len(recorder.batches) <= limits.workers, "what cannot work is not asked for the others"
+
+
+def test_a_full_gpu_is_no_fault_of_the_tool() -> None:
+    """Its calls are halved with the batch in which they were written."""
+
+    def fill(text: str) -> Result:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        ToolRuntime(Recorder(fill)).run(["a", "b"], [Document("d", "")] * 2)
 
 
 @pytest.mark.parametrize("answers", [["text"], [None], [Result(5)], []])  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, ClassVar
 
+import lm_eval.models  # noqa: F401  lm-eval registers its own models only where none is registered yet
 import torch
 from lm_eval._cli import HarnessCLI
 from lm_eval.api.registry import register_model

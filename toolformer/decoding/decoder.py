@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -28,6 +28,8 @@ from toolformer.lm.memory import BatchSize
 from toolformer.tools.base import Tool
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 WAITING_SHARE = 0.0625
 """Share of a batch's rows that have to wait for a result before calls are run: a tool runs several at once faster."""
@@ -68,11 +70,25 @@ class Decoder(Decoding):
 
     def score_texts(self, texts: Sequence[str]) -> list[tuple[float, int]]:
         """See `LanguageModel.rolling_log_likelihoods`."""
-        return self.language_model.rolling_log_likelihoods(texts, not self.taught)
+        return self._attempt(lambda: self.language_model.rolling_log_likelihoods(texts, not self.taught))
 
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """See `LanguageModel.log_likelihoods`."""
-        return self.language_model.log_likelihoods(pairs)
+        return self._attempt(lambda: self.language_model.log_likelihoods(pairs))
+
+    def _attempt(self, score: Callable[[], T]) -> T:
+        """The scores, in passes of half as many tokens where a GPU's memory is full for the first time."""
+
+        def work() -> T:
+            self.language_model.batch_tokens = self.tokens.value
+            return score()
+
+        return self.tokens.attempt(work)
+
+    @functools.cached_property
+    def tokens(self) -> BatchSize:
+        """Tokens of a forward pass when texts are scored."""
+        return BatchSize("engine.batch_tokens", self.language_model.batch_tokens)
 
     def complete(
         self,
@@ -185,9 +201,8 @@ class Decoder(Decoding):
         if long:
             longer = "decoding: %d of %d prompts are longer than %d tokens: cut on their left"
             log.warning(longer, len(long), len(encoded), room)
-            head = model.bos_ids
             for n in long:
-                encoded[n] = head + encoded[n][cut[n] + len(head) :]
+                encoded[n] = model.cut_left(encoded[n], room)
         return cut
 
     @torch.inference_mode()

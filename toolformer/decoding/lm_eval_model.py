@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 NEW_TOKENS = 256
 """Of a request that names no number."""
+READ = ("until", "max_gen_toks", "max_new_tokens")
+"""The settings of a generation request that are read."""
+NEUTRAL = {"do_sample": False, "temperature": 0, "num_beams": 1, "top_p": 1, "repetition_penalty": 1}
+"""Values of other settings with which they ask for greedy decoding."""
 PAIRS_AT_ONCE = 64
 """Context-continuation pairs scored between two writes of the answer file."""
 TEXTS_AT_ONCE = 8
@@ -106,12 +110,14 @@ class ToolformerLM(LM):
         return [self.answers[key][0] for key in keys]
 
     def _question(self, request: Instance) -> Question:
-        """A generation request as a question; UserError if it asks for sampling or beams."""
+        """A generation request as a question; UserError if it has settings that greedy decoding does not read."""
         prompt, settings = request.args
-        if settings.get("do_sample") or settings.get("temperature") or settings.get("num_beams", 1) != 1:
-            raise UserError(
-                f"{request.task_name}: generation_kwargs ask for sampling or beams; decoding is greedy"
-            )
+        for name, value in settings.items():
+            if name not in READ and value not in (None, NEUTRAL.get(name)):
+                raise UserError(
+                    f"{request.task_name}: {name}={value} of generation_kwargs (--gen_kwargs) changes nothing: decoding is "
+                    f"greedy and reads {', '.join(READ)} only; leave it out"
+                )
         off = frozenset(self.switched_off.get(request.task_name or "", ()))
         until: str | Sequence[str] = settings.get("until") or ()
         document = request.doc if isinstance(request.doc, Mapping) else {}

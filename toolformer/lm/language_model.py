@@ -19,6 +19,7 @@ import torch
 from transformers.cache_utils import Cache
 
 from toolformer.calls import ARROW, END, START
+from toolformer.errors import UserError
 from toolformer.lm import batching, exact, fast_linear, kv_cache, loading
 from toolformer.lm.batching import TOKENS_PER_BATCH
 from toolformer.lm.branches import Branches, Prefix
@@ -64,7 +65,7 @@ class LanguageModel:
         self.end_ids = _end_ids(model, tokenizer)
         """The tokens that end a text."""
         self.batch_tokens = TOKENS_PER_BATCH
-        """Maximum number of tokens in a forward pass; a GPU is faster with more."""
+        """Maximum number of tokens in a forward pass (`engine.batch_tokens`); a GPU is faster with more."""
         self.reads_special_tokens = False
         """Whether a text's special tokens are read as such (a rendered chat template) instead of as plain text."""
         self.static_steps: StaticSteps | None = None
@@ -165,6 +166,11 @@ class LanguageModel:
         """Bytes of the keys and values of one token, measured: architectures differ in what they keep."""
         _, branches = self.prefill([[self.start_id]])
         return kv_cache.size_in_bytes(branches.cache)
+
+    def cut_left(self, ids: list[int], room: int) -> list[int]:
+        """As many of a prompt's last tokens as fit into `room`, after the tokens that every sequence begins with."""
+        head = self.bos_ids
+        return ids if len(ids) <= room else (head + ids[len(ids) - max(0, room - len(head)) :])[:room]
 
     def start_ids(self) -> list[int]:
         """The context of a text's first token when no other text precedes it."""
@@ -368,16 +374,14 @@ class LanguageModel:
 
     def generate(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
         """Greedy continuations, cut before the first stop text. Prompts that share a long head share its cache."""
-        encoded = [self.bos_ids + self.encode(prompt) for prompt in prompts]
-        return [cut_at(self.decode(ids), stop) for ids in self.continued(encoded, max_new_tokens, stop)]
-
-    def continued(
-        self, encoded: Sequence[list[int]], max_new_tokens: int, stop: Sequence[str] = ()
-    ) -> list[list[int]]:
-        """Greedy continuations of tokens, which end with the first stop text, without end-of-text tokens."""
         longest = self.context_length - max_new_tokens
-        encoded = [ids[-longest:] for ids in encoded]
-        continuations: list[list[int]] = [[]] * len(encoded)
+        if longest < 1:
+            raise UserError(
+                f"{self.name}: {max_new_tokens} new tokens leave no room for a prompt in its context of "
+                f"{self.context_length} tokens"
+            )
+        encoded = [self.cut_left(self.bos_ids + self.encode(prompt), longest) for prompt in prompts]
+        texts = [""] * len(encoded)
         # The common beginning is read once; at least one token is left for each.
         head = os.path.commonprefix([ids[:-1] for ids in encoded]) if len(encoded) > 1 else []
         prefix = self.prefix(head) if len(head) >= 16 else None
@@ -385,8 +389,8 @@ class LanguageModel:
         for batch in batching.by_length([len(ids) for ids in rest], [1] * len(rest), self.batch_tokens):
             written = self._greedy([rest[n] for n in batch], prefix, max_new_tokens, stop)
             for n, ids in zip(batch, written, strict=True):
-                continuations[n] = ids
-        return continuations
+                texts[n] = cut_at(self.decode(ids), stop)
+        return texts
 
     def _greedy(
         self, contexts: Sequence[Sequence[int]], prefix: Prefix | None, limit: int, stop: Sequence[str]

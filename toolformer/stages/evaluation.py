@@ -6,6 +6,7 @@ share. *Evaluate* is these questions, put to it and scored.
 
 import datetime
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from toolformer.stages.system import System
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step, settings_of
 from toolformer.storage import atomic_write, safe_join
+
+log = logging.getLogger(__name__)
 
 ANSWERS = "answers.jsonl"
 COMPARED = (
@@ -118,9 +121,15 @@ def _comparison(config: Config, samples: Samples) -> str:
 def first_day(folder: Path) -> datetime.date:
     """The day on which answers in this folder were first asked for: all of them are of one day."""
     path = folder / "day"
-    if not path.exists():
-        atomic_write(path, f"{datetime.date.today().isoformat()}\n".encode())
-    return datetime.date.fromisoformat(path.read_text(encoding="utf-8").strip())
+    if path.exists():
+        try:
+            return datetime.date.fromisoformat(path.read_bytes().decode().strip())
+        except ValueError:
+            # Each answer is stored under the date that it was given for: none of another day is used.
+            log.warning("evaluate: %s holds no day; questions without a date are asked as of today", path)
+    today = datetime.date.today()
+    atomic_write(path, f"{today.isoformat()}\n".encode())
+    return today
 
 
 def sample_ids(samples: Any) -> Samples:

@@ -35,6 +35,7 @@ from toolformer.tracking import MlflowLogger
 
 if TYPE_CHECKING:
     from toolformer.decoding.decoder import Decoder
+    from toolformer.lm.language_model import LanguageModel
 
 log = logging.getLogger(__name__)
 
@@ -158,11 +159,20 @@ def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
     language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
     if config.lm.graphs:
         language_model.use_graphs()
-    if memory := language_model.gpu_memory():
-        language_model.batch_tokens = memory.batch_tokens()
+    language_model.batch_tokens = batch_tokens(config, language_model)
     if config.system == "prompted":
         return PromptedDecoder(language_model, tools, **settings, **further)
     return Decoder(language_model, tools, mode="plain" if config.system in PLAIN else "tools", **settings)
+
+
+def batch_tokens(config: Config, language_model: LanguageModel) -> int:
+    """Tokens of a forward pass: `engine.batch_tokens`, by default as many as a GPU's free memory has room for."""
+    from toolformer.lm.batching import TOKENS_PER_BATCH
+
+    if config.engine.batch_tokens != "auto":
+        return config.engine.batch_tokens
+    memory = language_model.gpu_memory()
+    return memory.batch_tokens() if memory else TOKENS_PER_BATCH
 
 
 def of_system(config: Config, tools: Mapping[str, Tool]) -> dict[str, Any]:

@@ -151,7 +151,9 @@ class Ladder:
             model.bos_ids + model.encode(example.sample["prompt"]) or model.start_ids()
             for example in examples
         ]
-        read = [(head + ids)[-model.context_length :] for head, ids in zip(heads, written, strict=True)]
+        read = [
+            model.cut_left(head + ids, model.context_length) for head, ids in zip(heads, written, strict=True)
+        ]
         for example, ids, log_probs in zip(examples, written, model.start_log_probs(read), strict=True):
             texts = [model.decode(ids[:n]) for n in range(min(len(ids), example.left - 1) + 1)]
             positions = [

@@ -83,7 +83,6 @@ class Worker:
         import torch
 
         from toolformer.annotation.pipeline import Annotator
-        from toolformer.lm.batching import TOKENS_PER_BATCH
         from toolformer.lm.memory import BatchSize
         from toolformer.lm.text_generator import load
 
@@ -92,11 +91,7 @@ class Worker:
         language_model = load(config.model, config.lm.dtype, config.lm.device)
         if config.lm.graphs:
             language_model.use_graphs()
-        tokens = engine.batch_tokens
-        if tokens == "auto":
-            memory = language_model.gpu_memory()
-            tokens = memory.batch_tokens() if memory else TOKENS_PER_BATCH
-        batch_tokens = BatchSize("engine.batch_tokens", tokens)
+        batch_tokens = BatchSize("engine.batch_tokens", instantiate.batch_tokens(config, language_model))
         log.info(
             "generate: engine.threads=%d, engine.batch_tokens=%d, dtype %s",
             torch.get_num_threads(), batch_tokens.value, str(language_model.dtype).removeprefix("torch."),
