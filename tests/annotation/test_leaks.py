@@ -12,8 +12,6 @@ from toolformer.annotation.leaks import leaked
 from toolformer.annotation.merge import LEAKS, NOT_DRAWN, Chance, decide, row
 from toolformer.calls import ApiCall
 from toolformer.lm.language_model import LanguageModel
-from toolformer.stages.config import compose, validate
-from toolformer.stages.generate import merging
 
 SUM = "She reads 24 pages a day. It will take her 120/24 = 5 hours, says Ada Lovelace. Paris waits."
 
@@ -73,13 +71,3 @@ def test_chance_draws_its_share_by_seed() -> None:
     places = [{"doc_id": str(n), "tool": "qa", "position": n} for n in range(2000)]
     drawn = [[Chance({"qa": 0.3}, seed).draws(entry) for entry in places] for seed in (0, 1)]
     assert [540 < sum(draws) < 660 for draws in drawn] == [True, True] and drawn[0] != drawn[1]
-
-
-def test_filters_that_are_off_leave_the_identity_of_a_result_alone() -> None:
-    words = ["tools=[calendar]", "model=nobody/none"]
-    plain, leak, chance = (
-        merging(validate(compose("generate", [*words, *more])), "digest").settings["filter"]
-        for more in ([], ["filter.leak=drop"], ["filter.chance={calendar: 0.5}"])
-    )
-    assert plain == {"baseline": "paper"}
-    assert leak == plain | {"leak": "drop"} and chance == plain | {"chance": {"calendar": 0.5}}

@@ -236,7 +236,7 @@ def test_each_worker_sees_one_gpu(place: Place, tmp_path: Path, monkeypatch: Pat
 
 
 def test_one_worker_without_a_gpu(refused: Refused, tmp_path: Path) -> None:
-    config = validate(compose("generate", ["engine.workers=auto", "engine.batch_tokens=null"]))
+    config = validate(compose("generate", ["engine.workers=auto"]))
     assert config.engine.workers == 1 and config.engine.batch_tokens == "auto"
     root = f"paths.root={tmp_path}"
     assert "with engine=ray give a number" in refused("generate", root, "engine=ray", "engine.workers=auto")

@@ -46,7 +46,7 @@ DATASET = pa.schema(
 DECISIONS = pa.schema({"kept": pa.bool_(), "reason": _TEXT, "filter_gain": pa.float64()})
 """Columns of the filter: whether a call is in C*, why not (else empty), and its gain under the run's baseline."""
 LEAK = pa.field("leak", _TEXT)
-"""What a scored call holds that appears only after it, separated by `; `; empty if nothing. Runs of earlier versions lack it."""
+"""What a scored call holds that appears only after it, separated by `; `; empty if nothing."""
 SCHEMAS = {
     "candidates.parquet": pa.unify_schemas([CANDIDATES, DECISIONS, pa.schema([LEAK])]),
     "dataset_augmented.parquet": DATASET,
@@ -145,7 +145,7 @@ def check(path: Path) -> None:
     if path.suffix == ".json":
         json.loads(path.read_bytes())
         return
-    if missing := sorted(_columns(SCHEMAS[path.name]) - _columns(pq.read_schema(path)) - {LEAK.name}):
+    if missing := sorted(_columns(SCHEMAS[path.name]) - _columns(pq.read_schema(path))):
         raise ValueError(f"it has no column {missing[0]}")
 
 

@@ -45,8 +45,8 @@ def _printable(value: str) -> str:
 
 
 def _count_or_auto(value: Any) -> Any:
-    if value is None or value == "auto":  # null was the default of engine.batch_tokens
-        return "auto"
+    if value == "auto":
+        return value
     if type(value) is not int or not 1 <= value <= LARGEST:
         raise ValueError("it must be auto or a whole number of at least 1")
     return value

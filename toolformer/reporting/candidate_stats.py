@@ -171,8 +171,6 @@ def misses(annotation: Annotation, count: int = 10) -> list[Passage]:
 def leaking(annotation: Annotation, count: int = 10) -> list[tuple[str, Passage]]:
     """Of each tool the kept calls that hold what appears only after them, with what they hold; largest gains first."""
     path = annotation.files["candidates.parquet"]
-    if LEAK.name not in pq.read_schema(path).names:
-        return []
     held: dict[str, list[Row]] = {}
     is_kept = ds.field("kept") & (ds.field(LEAK.name) != "")
     columns = {name: ds.field(name) for name in [*_KEY, LEAK.name, "kept"]} | {

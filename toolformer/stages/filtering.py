@@ -11,10 +11,11 @@ from toolformer.stages.config import Config
 
 def filter_settings(config: Config) -> dict[str, Any]:
     """The settings that decide which scored calls are kept."""
-    # Left out where they are off, so that results from before they were there are still found.
-    leak = {"leak": config.filter.leak} if config.filter.leak != "keep" else {}
-    chance = {"chance": dict(config.filter.chance)} if config.filter.chance else {}
-    filters = {"baseline": config.filter.baseline, **leak, **chance}
+    filters = {
+        "baseline": config.filter.baseline,
+        "leak": config.filter.leak,
+        "chance": dict(config.filter.chance or {}),
+    }
     return {"filter": filters, "filter_threshold": thresholds(config)}
 
 
