@@ -1,15 +1,19 @@
 """What a call holds that appears only after it; and the filter's leaks and chance."""
 
 import random
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.annotation.test_annotation import candidate, whole_windows
-from toolformer.annotation.leaks import leaked
+from tests.annotation.test_annotation import DOCUMENTS, candidate, whole_windows
+from toolformer.annotation import leaks
+from toolformer.annotation.leaks import Terms
 from toolformer.annotation.merge import LEAKS, NOT_DRAWN, Chance, decide, row
+from toolformer.annotation.results import leaks_of
 from toolformer.calls import ApiCall
 from toolformer.lm.language_model import LanguageModel
 
@@ -31,7 +35,7 @@ SUM = "She reads 24 pages a day. It will take her 120/24 = 5 hours, says Ada Lov
     ],
 )
 def test_what_stands_only_after_the_call_leaks(call_input: str, leak: tuple[str, ...]) -> None:
-    assert leaked(SUM, SUM.index("120/"), call_input) == leak
+    assert Terms(SUM).leaked(SUM.index("120/"), call_input) == leak
 
 
 WORDS = st.text("ab1 2.A,B", max_size=30)
@@ -39,8 +43,42 @@ WORDS = st.text("ab1 2.A,B", max_size=30)
 
 @given(WORDS, WORDS, WORDS)
 def test_nothing_leaks_that_stands_before_or_nowhere(before: str, after: str, call_input: str) -> None:
-    assert leaked(f"{before} {call_input} {after}", len(before) + len(call_input) + 2, call_input) == ()
-    assert leaked(before, len(before), call_input) == ()
+    text = f"{before} {call_input} {after}"
+    assert Terms(text).leaked(len(before) + len(call_input) + 2, call_input) == ()
+    assert Terms(before).leaked(len(before), call_input) == ()
+
+
+@pytest.mark.parametrize(
+    ("marked", "call_input", "leak"),
+    [
+        ("It has 12|34 seats.", "34", ()),
+        ("It has 12|34 seats; 12 are free.", "12", ("12",)),  # the first two digits are not a number
+        ("It has 12|34 seats.", "1234", ("1234",)),
+        ("1,5|00 of 1,500", "1500 / 500", ("1500",)),
+        ("They met in Lon|don.", "where is London", ("London",)),
+        ("They met in Lon|Don.", "Don", ()),
+    ],
+)
+def test_a_position_within_a_number_or_a_name_makes_no_other(
+    marked: str, call_input: str, leak: tuple[str, ...]
+) -> None:
+    assert Terms(marked.replace("|", "")).leaked(marked.index("|"), call_input) == leak
+
+
+def test_a_text_is_read_once_for_all_its_calls(
+    tiny_gpt2: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[str] = []
+
+    class Read:
+        def finditer(self, text: str) -> Iterator[re.Match[str]]:
+            texts.append(text)
+            return re.finditer(r"\d+", text)
+
+    monkeypatch.setattr(leaks, "_NUMBER", Read())
+    rows = [row | {"call_input": "1 + 2"} for row in rows_of(tiny_gpt2, {1: 1.0, 2: 1.0, 3: 1.0})]
+    leaks_of(rows, DOCUMENTS)
+    assert texts.count(DOCUMENTS[0].text) == 1
 
 
 def rows_of(language_model: LanguageModel, gains: dict[int, float], samples: int = 1) -> list[dict[str, Any]]:

@@ -150,7 +150,7 @@ def test_the_funnel_counts_every_step_and_every_drop(
     assert made.funnel["qa"]["reasons"] == {"selected": 4, "empty text": 1}
     assert made.funnel["never"]["window_reasons"] == {NO_POSITION: 4}
     assert made.funnel["never"]["sampled"] == 0
-    assert made.funnel["dated"]["reasons"] == {"selected": 3, "no date in the URL": 2}
+    assert made.funnel["dated"]["reasons"] == {"selected": 3, "no date": 2}
     assert made.funnel["article"]["reasons"] == {"selected": 1, "no article": 4}
     dropped = made.funnel["dated"]["drop_reasons"]  # after one token
     assert dropped["call not ended"] > 0 and set(dropped) <= {"call not ended", "malformed call"}

@@ -1,4 +1,4 @@
-"""Leaks: what a call holds although it appears only after the call's place.
+"""Leaks: what a call holds although the text has it only after the call's position.
 
 The prompt shows the model the whole text (paper, appendix A.2), so a sampled call may name what comes later:
 "It will take her [Calculator(120 / 24) -> 5] 120/24 = 5 hours". At inference the model has not read that yet. The paper
@@ -6,8 +6,9 @@ has a rule for translation alone (`select.looks_ahead`).
 """
 
 import re
-from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from toolformer.data.numbers import UNSIGNED, exact
 
@@ -24,34 +25,68 @@ _FUNCTION_WORDS = frozenset(
 """Words that begin sentences and titles with a capital letter and name nothing."""
 
 
-def leaked(text: str, position: int, call_input: str) -> tuple[str, ...]:
-    """The numbers and names of a call's input that occur in `text` only from character `position` on.
+@dataclass(frozen=True)
+class Terms:
+    """The numbers and words of a text, found once, whatever the calls in it."""
 
-    Numbers are compared by value. A name is a word that the text after the call writes with a capital letter; at the start
-    of a sentence only if the input does so too.
-    """
-    before, after = text[:position], text[position:]
-    written = {match.group(): _value(match) for match in _NUMBER.finditer(call_input)}
-    words = {word: word.casefold() for word in _WORD.findall(call_input)}
-    later = {_value(match) for match in _NUMBER.finditer(after)} if written else set()
-    later -= {_value(match) for match in _NUMBER.finditer(before)} if later else set()
-    names = set(_names(text, position, words)) if words else set()
-    names -= {word.casefold() for word in _WORD.findall(before)} if names else set()
-    found = [number for number, value in written.items() if value in later]
-    return (*found, *(word for word, folded in words.items() if folded in names))
+    text: str
 
+    def leaked(self, position: int, call_input: str) -> tuple[str, ...]:
+        """The numbers and names of a call's input that occur in the text, but not completely before character `position`.
 
-def _names(text: str, position: int, words: dict[str, str]) -> Iterator[str]:
-    """The casefolded `words` that the text has as names from `position` on."""
-    folded = set(words.values())
-    capitalised = {folded for word, folded in words.items() if word[0].isupper()}
-    for match in _WORD.finditer(text, position):
-        word = match.group().casefold()
-        if match.group()[0].isupper() and word in folded and word not in _FUNCTION_WORDS:
-            starts_sentence = _SENTENCE_START.search(text[max(0, match.start() - 10) : match.start()])
-            if not starts_sentence or word in capitalised:
-                yield word
+        Numbers are compared by value. A name is a word that the text writes with a capital letter; at the start of a sentence
+        only if the input does so too.
+        """
+        numbers = {match.group(): exact(match.group()) for match in _NUMBER.finditer(call_input)}
+        words = {word: word.casefold() for word in _WORD.findall(call_input)}
+        capitalised = {folded for word, folded in words.items() if word[0].isupper()}
 
+        def is_name(word: str) -> bool:
+            return word in self._names or word in capitalised and word in self._sentence_starts
 
-def _value(match: re.Match[str]) -> Fraction:
-    return exact(match.group())
+        return (
+            *(number for number, value in numbers.items() if self._numbers.get(value, position) > position),
+            *(
+                w
+                for w, folded in words.items()
+                if self._words.get(folded, position) > position and is_name(folded)
+            ),
+        )
+
+    @cached_property
+    def _numbers(self) -> dict[Fraction, int]:
+        """Where each number ends for the first time."""
+        ends: dict[Fraction, int] = {}
+        for match in _NUMBER.finditer(self.text):
+            ends.setdefault(exact(match.group()), match.end())
+        return ends
+
+    @cached_property
+    def _words(self) -> dict[str, int]:
+        """Where each casefolded word ends for the first time."""
+        ends: dict[str, int] = {}
+        for match in _WORD.finditer(self.text):
+            ends.setdefault(match.group().casefold(), match.end())
+        return ends
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(word for word, starts_sentence in self._capitalised if not starts_sentence)
+
+    @cached_property
+    def _sentence_starts(self) -> frozenset[str]:
+        return frozenset(word for word, starts_sentence in self._capitalised if starts_sentence)
+
+    @cached_property
+    def _capitalised(self) -> list[tuple[str, bool]]:
+        """The casefolded words with a capital letter that may be names, each with whether it begins a sentence."""
+        found = (
+            (match.group().casefold(), match)
+            for match in _WORD.finditer(self.text)
+            if match.group()[0].isupper()
+        )
+        return [
+            (word, bool(_SENTENCE_START.search(self.text[max(0, match.start() - 10) : match.start()])))
+            for word, match in found
+            if word not in _FUNCTION_WORDS
+        ]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from toolformer.annotation.candidates import SCORED
-from toolformer.annotation.leaks import leaked
+from toolformer.annotation.leaks import Terms
 from toolformer.annotation.merge import PAPER, Chance, Decision, decide, kept_calls, merge
 from toolformer.annotation.shards import CANDIDATES, BrokenShard, ShardStore, documents_of
 from toolformer.data import Document
@@ -114,10 +114,10 @@ def filtered(
 
 
 def leaks_of(rows: Sequence[Mapping[str, Any]], documents: Iterable[Document]) -> dict[int, str]:
-    """By index the scored calls that leak (`leaked`), with what they hold that appears only after them."""
-    texts = {document.doc_id: document.text for document in documents}
+    """By index the scored calls that leak (`Terms.leaked`), with what they hold that appears only after them."""
+    terms = {document.doc_id: Terms(document.text) for document in documents}
     leaks = {
-        n: "; ".join(leaked(texts[row["doc_id"]], row["position"], row["call_input"]))
+        n: "; ".join(terms[row["doc_id"]].leaked(row["position"], row["call_input"]))
         for n, row in enumerate(rows)
         if row["status"] == SCORED
     }

@@ -65,7 +65,7 @@ def calculator(document: Document, seed: int = 0, share: float = 0.01) -> Decisi
 
 def calendar(document: Document) -> Decision:
     """Selects texts whose date is known."""
-    return whole(document) if document.date else Decision(reason="no date in the URL")
+    return whole(document) if document.date else Decision(reason="no date")
 
 
 def translation(document: Document, identify: Identify, paragraphs: str = "blank_line") -> Decision:
