@@ -40,13 +40,6 @@ def lines_file(name: str) -> tuple[str, ...]:
     return f"{name}.jsonl.gz", f"{name}.jsonl"
 
 
-def mlqa_file(language: str) -> tuple[str, ...]:
-    """The names that a file of MLQA may have; the last folder is that of its archive."""
-    file = f"test-context-en-question-{language}.json"
-    folders = ("mlqa", "mlqa/test", "MLQA_V1/test")
-    return tuple(f"{folder}/{file}{ending}" for folder in folders for ending in ("", ".gz"))
-
-
 DATA_FILES: dict[str, tuple[tuple[str, ...], ...]] = {
     "lama_squad": (lines_file("lama/squad"),),
     "lama_google_re": (lines_file("lama/google_re"),),
@@ -57,12 +50,15 @@ DATA_FILES: dict[str, tuple[tuple[str, ...], ...]] = {
     "webqs": (lines_file("webquestions/test"),),
     "nq": (lines_file("nq_open/dev"),),
     "triviaqa": (lines_file("triviaqa/unfiltered_dev"),),
-    "templama": (("templama/test.json", "templama/test.json.gz", *lines_file("templama/test")),),
+    "templama": (lines_file("templama/test"),),
     "wikitext_perplexity": (lines_file("wikitext2/test_raw"),),
-    "mlqa_en": (mlqa_file("en"),),
+    "mlqa_en": (lines_file("mlqa/en"),),
     "xquad_en": (lines_file("xquad/en"),),
-    **{f"mlqa_{language}": (mlqa_file(language),) for language in MLQA_LANGUAGES},
-    **{f"mlqa_all_en_{language}": (mlqa_file("en"), mlqa_file(language)) for language in MLQA_LANGUAGES},
+    **{f"mlqa_{language}": (lines_file(f"mlqa/{language}"),) for language in MLQA_LANGUAGES},
+    **{
+        f"mlqa_all_en_{language}": (lines_file("mlqa/en"), lines_file(f"mlqa/{language}"))
+        for language in MLQA_LANGUAGES
+    },
     **{
         f"xquad_{language}": (lines_file(f"xquad/{language}"), lines_file("xquad/en"))
         for language in MLQA_LANGUAGES

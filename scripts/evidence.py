@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from toolformer.benchmarks.data_folder.table import EVIDENCE_TEXTS, FILES
+from toolformer.benchmarks.loaders.sources import rows_of
 from toolformer.data import Document, demo_corpus
 from toolformer.errors import UserError
 from toolformer.lm.language_id import LanguageIdentifier
@@ -53,7 +54,7 @@ _NAME = re.compile(rf"(?<!\w){_CAPITALISED}(?:[ -]{_CAPITALISED})*")
 
 def read(data: Path, name: str) -> Iterator[Row]:
     path = FILES[name].find(data)
-    return (row for _, row in FILES[name].read(path)) if path else iter(())
+    return (row for _, row in rows_of(path)) if path else iter(())
 
 
 def write(folder: Path, name: str, rows: Iterable[Row]) -> None:

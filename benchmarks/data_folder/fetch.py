@@ -1,13 +1,14 @@
 """Fetches the files of a data folder, and says what is there.
 
-A download is streamed to `.downloads` of the folder, where an interrupted one is resumed; a file gets its name when it is
-converted and checked. Sources are not trusted: https only, no redirects, bounded sizes and times, JSON alone.
+A download is streamed to the cache folder, where an interrupted one is resumed: others may write to a data folder. A file gets
+its name when it is converted and checked. Sources are not trusted: https only, no redirects, bounded sizes and times, JSON alone.
 """
 
 import gzip
 import hashlib
 import json
 import logging
+import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,10 +17,10 @@ from urllib.parse import urlsplit
 import httpx2
 
 from toolformer.benchmarks.data_folder.files import Address, DataFile
-from toolformer.benchmarks.loaders.sources import Placed, from_hub
+from toolformer.benchmarks.loaders.sources import Placed, from_hub, rows_of
 from toolformer.errors import UserError, one_line
 from toolformer.progress import Bar
-from toolformer.storage import atomic_file, locked, sha256, writing
+from toolformer.storage import atomic_file, cache_dir, locked, sha256, writing
 
 log = logging.getLogger(__name__)
 
@@ -34,16 +35,16 @@ _ADVICE = "check the network, and run the same command again to resume"
 
 
 def fetch(file: DataFile, folder: Path) -> Path:
-    """The file in a folder, fetched and converted unless it is there; safe to call from several processes.
+    """The file in a folder, fetched and converted unless it is there and readable; safe to call from several processes.
 
     UserError if the source cannot be read, or does not have the published rows; then nothing is written.
     """
-    if found := file.find(folder):
-        return found
-    downloads = folder / ".downloads"
+    if path := _whole(file, folder):
+        return path
+    downloads = cache_dir() / "downloads"
     with locked(downloads / f"{file.name}.lock", f"{file.name}: another process fetches it; waiting"):
-        if found := file.find(folder):
-            return found
+        if path := _whole(file, folder):  # another process was first
+            return path
         log.info("%s: from %s (licence: %s)", file.name, file.source, file.licence)
         if not isinstance(file.source, Address):
             return _convert(file, from_hub(file.name, file.source.pin, advice=_ADVICE), folder)
@@ -54,13 +55,30 @@ def fetch(file: DataFile, folder: Path) -> Path:
             download.unlink(missing_ok=True)
 
 
+def _whole(file: DataFile, folder: Path) -> Path | None:
+    """The file in a folder; None if it is missing or damaged. UserError if it may not be read."""
+    path = file.find(folder)
+    if path is None:
+        return None
+    if not os.access(path, os.R_OK):
+        raise UserError(f"{path}: the file cannot be read; check its permissions")
+    try:
+        if sum(1 for _ in rows_of(path)):
+            return path
+        fault = f"{path} has no rows"
+    except UserError as error:
+        fault = str(error)
+    log.warning("%s: damaged, fetched again: %s", file.name, fault)
+    return None
+
+
 def describe(file: DataFile, folder: Path) -> str:
     """Whether a file is in a folder, its rows and size, and how it compares with the one that results were measured with."""
     path = file.find(folder)
     if path is None:
         return "missing"
     try:
-        rows = [row for _, row in file.read(path)]
+        rows = [row for _, row in rows_of(path)]
     except UserError as error:
         return str(error)
     counted = f"{len(rows):,} rows, {path.stat().st_size / 1e6:.1f} MB"
@@ -72,19 +90,21 @@ def describe(file: DataFile, folder: Path) -> str:
 
 
 def _convert(file: DataFile, rows: Iterable[Placed], folder: Path) -> Path:
-    """Writes the rows as gzip'd JSON Lines; MLQA's one object is a line as well."""
+    """Writes the rows as gzip'd JSON Lines."""
     target = folder / file.path
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.parent.resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"{target.parent}: a link leads out of {folder}; nothing is written there")
     with atomic_file(target) as temporary:
         with (
             temporary.open("wb") as plain,
             gzip.GzipFile("", "wb", fileobj=plain, mtime=0) as packed,
             Bar(desc=file.name, unit=" rows") as bar,
         ):
-            for row in file.convert(_counted(rows, bar)):
+            for _, row in file.convert(_counted(rows, bar)):
                 packed.write(f"{json.dumps(row)}\n".encode())
-        count = sum(1 for _ in file.read(temporary))
+        count = sum(1 for _ in rows_of(temporary))
         if not count or file.rows not in (None, count):
             expected = "some" if file.rows is None else f"{file.rows:,}"
             reason = (
@@ -120,7 +140,7 @@ def _download(name: str, source: Address, folder: Path) -> Path:
 
 
 def _stream(name: str, url: str, part: Path) -> None:
-    """Appends what is missing of a file to `part`, or writes it anew if the server does not continue."""
+    """Appends what is missing of a file to `part`, or writes it again if the server does not continue."""
     begun, done = time.monotonic(), part.stat().st_size if part.exists() else 0
     headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={done}-"} if done else {})}
     with httpx2.stream("GET", url, headers=headers, timeout=SILENCE, follow_redirects=False) as response:

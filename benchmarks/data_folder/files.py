@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from toolformer.benchmarks import DATA_FILES
-from toolformer.benchmarks.data_folder.convert import Converter
-from toolformer.benchmarks.loaders.sources import Placed, Row, rows_of
+from toolformer.benchmarks.loaders.published import Conversion
+from toolformer.benchmarks.loaders.sources import Placed, Row
 
 Reader = Callable[[Path], Iterator[Placed]]
 
@@ -53,7 +53,7 @@ class DataFile:
     """The paths that it may have in the folder."""
     licence: str
     source: Hub | Address
-    convert: Converter
+    convert: Conversion
     fields: tuple[str, ...]
     """The fields of a row that loaders or scripts need."""
     rows: int | None = None
@@ -62,8 +62,6 @@ class DataFile:
     """`digest` of the file that the published results were measured with; empty if they used none."""
     note: str = ""
     """How the file differs from that one, and where to ask for that one."""
-    read: Reader = rows_of
-    """The rows of the file in the folder."""
 
     @property
     def path(self) -> str:

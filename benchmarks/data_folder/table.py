@@ -9,11 +9,10 @@ from typing import Any
 import yaml
 
 from toolformer.benchmarks import DATA_FILES, GROUPS, MLQA_LANGUAGES, TASKS, TASKS_DIR, lines_file
-from toolformer.benchmarks.data_folder import convert
-from toolformer.benchmarks.data_folder.convert import Converter
+from toolformer.benchmarks.data_folder import texts
 from toolformer.benchmarks.data_folder.files import Address, DataFile, Hub
 from toolformer.benchmarks.data_folder.measured import MEASURED
-from toolformer.benchmarks.loaders.multilingual import squad_paragraphs, squad_rows
+from toolformer.benchmarks.loaders.published import Conversion, conversion
 from toolformer.benchmarks.loaders.sources import rows_of
 from toolformer.errors import UserError, near
 
@@ -31,18 +30,20 @@ def _metadata(task: str) -> dict[str, Any]:
     return metadata
 
 
-def _benchmark(task: str, licence: str, make: Converter, *fields: str, **others: Any) -> DataFile:
+def _benchmark(task: str, licence: str, *fields: str, **others: Any) -> DataFile:
     """The file of a benchmark, from the pin of its task."""
     metadata = _metadata(task)
-    options: dict[str, Any] = {"source": Hub(metadata["hub"]), "paths": DATA_FILES[task][0]} | others
+    options: dict[str, Any] = {
+        "source": Hub(metadata["hub"]), "paths": DATA_FILES[task][0], "convert": conversion(task)
+    } | others  # fmt: skip
     return DataFile(
-        name=task, licence=licence, convert=make, fields=fields, rows=metadata["published_rows"],
+        name=task, licence=licence, fields=fields, rows=metadata["published_rows"],
         measured=MEASURED.get(task, ""), **options,
     )  # fmt: skip
 
 
 def _text(
-    name: str, path: str, licence: str, source: Hub | Address, make: Converter, *fields: str, **others: Any
+    name: str, path: str, licence: str, source: Hub | Address, make: Conversion, *fields: str, **others: Any
 ) -> DataFile:
     """A file that `scripts/evidence.py` makes texts or an index of."""
     return DataFile(
@@ -61,41 +62,36 @@ _MAWPS = Address(
         "a21ca1a659f11273f70fac226053f063b6783cc5",
         "dataset/mawps-single/mawps_source.json",
     ),
-    convert.json_rows,
+    texts.json_rows,
 )
 _ALIASES = "The measured file has the aliases in another order and form; the questions are the same."
 _FACTS = "The measured file may have the facts in another order, and therefore another draw of questions."
 _PASSAGE = ("id", "context", "question", "answers")
 
 _BENCHMARKS = (
-    _benchmark("svamp", "MIT", convert.problems, "body", "question", "answer"),
-    _benchmark("asdiv", "CC BY-NC 4.0", convert.problems, "body", "question", "answer"),
-    _benchmark("mawps", "none stated (copy: MIT)", convert.mawps, "question", "solutions", source=_MAWPS),
-    _benchmark("webqs", "CC BY 4.0", convert.questions, "question", "answers"),
-    _benchmark("nq", "CC BY-SA 3.0", convert.questions, "question", "answers"),
-    _benchmark("triviaqa", "Apache-2.0", convert.questions, "question", "answers", note=_ALIASES),
-    _benchmark("lama_squad", "CC BY-NC 4.0", convert.lama_squad, "obj_label", "masked_sentences"),
-    _benchmark("lama_google_re", "CC BY-NC 4.0", convert.google_re, "pred", "sub_label", "obj_label"),
+    _benchmark("svamp", "MIT", "body", "question", "answer"),
+    _benchmark("asdiv", "CC BY-NC 4.0", "body", "question", "answer"),
+    _benchmark(
+        "mawps", "none stated (copy: MIT)", "question", "solutions", source=_MAWPS, convert=texts.mwptoolkit
+    ),
+    _benchmark("webqs", "CC BY 4.0", "question", "answers"),
+    _benchmark("nq", "CC BY-SA 3.0", "question", "answers"),
+    _benchmark("triviaqa", "Apache-2.0", "question", "answers", note=_ALIASES),
+    _benchmark("lama_squad", "CC BY-NC 4.0", "obj_label", "masked_sentences"),
+    _benchmark("lama_google_re", "CC BY-NC 4.0", "pred", "sub_label", "obj_label"),
     _benchmark(
         "lama_trex",
         "CC BY-NC 4.0",
-        convert.trex,
         "relation",
         "template",
         "sub_label",
         "obj_label",
         note=_FACTS,
     ),
-    _benchmark("templama", "Apache-2.0", convert.unchanged, "id", "query", "answer", "date", "relation"),
-    _benchmark("wikitext_perplexity", "CC BY-SA 3.0", convert.wikitext, "text"),
-    *(
-        _benchmark(f"mlqa_{language}", "CC BY-SA 3.0", convert.mlqa, *_PASSAGE, read=squad_rows)
-        for language in ("en", *MLQA_LANGUAGES)
-    ),
-    *(
-        _benchmark(f"xquad_{language}", "CC BY-SA 4.0", convert.xquad, *_PASSAGE)
-        for language in ("en", *MLQA_LANGUAGES)
-    ),
+    _benchmark("templama", "Apache-2.0", "id", "query", "answer", "date", "relation"),
+    _benchmark("wikitext_perplexity", "CC BY-SA 3.0", "text"),
+    *(_benchmark(f"mlqa_{language}", "CC BY-SA 3.0", *_PASSAGE) for language in ("en", *MLQA_LANGUAGES)),
+    *(_benchmark(f"xquad_{language}", "CC BY-SA 4.0", *_PASSAGE) for language in ("en", *MLQA_LANGUAGES)),
 )
 
 _GSM8K = Address(
@@ -109,7 +105,7 @@ _GSM8K = Address(
 )
 _SQUAD = Address(
     "https://rajpurkar.github.io/SQuAD-explorer/dataset/train-v1.1.json",
-    squad_paragraphs,
+    texts.squad_paragraphs,
     sha256="3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955",
 )
 _2WIKI = Address(
@@ -118,7 +114,7 @@ _2WIKI = Address(
         "191f281122e2437743daf1dd2dae23059a14c088",
         "reproduce/dataset/2wikimultihopqa_corpus.json",
     ),
-    convert.json_rows,
+    texts.json_rows,
 )
 _NQ_PASSAGES = Address(
     _github(
@@ -154,17 +150,17 @@ _EVIDENCES_NOTE = (
 )
 
 _TEXTS = (
-    _text("gsm8k_train", "corpus_math/gsm8k_train", "MIT", _GSM8K, convert.prose, "id", "text", rows=7473),
-    _text("web_documents", "corpus_web/documents", "unknown; texts: their authors", _NEWS, convert.news,
+    _text("gsm8k_train", "corpus_math/gsm8k_train", "MIT", _GSM8K, texts.prose, "id", "text", rows=7473),
+    _text("web_documents", "corpus_web/documents", "unknown; texts: their authors", _NEWS, texts.news,
           "id", "text", "date", "language", rows=557, note=_NEWS_NOTE),
-    _text("squad_train", "squad/train_v1.1", "CC BY-SA 4.0", _SQUAD, convert.paragraphs, "title", "context", rows=18896),
-    _text("2wiki_passages", "corpus_wikipedia/passages_2wiki", "CC BY-SA 3.0 (copy: MIT)", _2WIKI, convert.passages,
+    _text("squad_train", "squad/train_v1.1", "CC BY-SA 4.0", _SQUAD, texts.paragraphs, "title", "context", rows=18896),
+    _text("2wiki_passages", "corpus_wikipedia/passages_2wiki", "CC BY-SA 3.0 (copy: MIT)", _2WIKI, texts.passages,
           "title", "text", rows=6119),
     _text("trex_evidences", "lama/trex_evidences", "CC BY-NC 4.0", Hub(_metadata("lama_trex")["hub"]),
-          convert.trex_evidences, "evidences", note=_EVIDENCES_NOTE),
-    _text("nq_passages", "nq_open/oracle_passages", "CC BY-SA 3.0 (copy: MIT)", _NQ_PASSAGES, convert.gold_passages,
+          texts.trex_evidences, "evidences", note=_EVIDENCES_NOTE),
+    _text("nq_passages", "nq_open/oracle_passages", "CC BY-SA 3.0 (copy: MIT)", _NQ_PASSAGES, texts.gold_passages,
           "passages", rows=2655),
-    _text("wikipedia_articles", "corpus_pile/wikipedia_en", "CC BY-SA 3.0", _WIKIPEDIA, convert.wikipedia, "text",
+    _text("wikipedia_articles", "corpus_pile/wikipedia_en", "CC BY-SA 3.0", _WIKIPEDIA, texts.wikipedia, "text",
           rows=1000, note=_WIKIPEDIA_NOTE),
 )  # fmt: skip
 

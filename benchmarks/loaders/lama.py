@@ -5,16 +5,14 @@ as LAMA itself evaluates them; a fact counts once, however many sentences of evi
 """
 
 import re
-from collections.abc import Iterable, Iterator
 from typing import Any
 
+from toolformer.benchmarks.loaders.published import published
 from toolformer.benchmarks.loaders.sources import (
-    Placed,
     Row,
     Splits,
     collect,
     list_of,
-    published,
     text_of,
 )
 from toolformer.errors import UserError
@@ -34,21 +32,16 @@ _CLOSING = r"[\s.,;:!?\u2026)\]}\"'\u2019\u201d\u00bb]*"
 
 def squad(**metadata: Any) -> Splits:
     """LAMA SQuAD: 305 statements written from questions of SQuAD."""
-    _, rows = published("lama_squad", metadata)
 
     def make(row: Row, place: str) -> Row | str:
-        # The hub's copy has one row per sentence. No statement of the published set has more than one.
-        sentences = [text_of(row, "masked_sentence", place)] if "masked_sentence" in row else None
-        sentences = sentences or list_of(row, "masked_sentences", place, str)
+        sentences = list_of(row, "masked_sentences", place, str)
         return _statement(row, place, " ".join(sentences), row.get("id"), "squad")
 
-    return collect("lama_squad", rows, make, metadata)
+    return collect("lama_squad", published("lama_squad", metadata), make, metadata)
 
 
 def google_re(**metadata: Any) -> Splits:
     """LAMA Google-RE: 5,528 facts of three relations, as their templates."""
-    from_file, rows = published("lama_google_re", metadata)
-    rows = rows if from_file else facts(rows, "pred")
 
     def make(row: Row, place: str) -> Row | str:
         predicate = text_of(row, "pred", place)
@@ -60,22 +53,18 @@ def google_re(**metadata: Any) -> Splits:
         statement = _filled(TEMPLATES[relation], text_of(row, "sub_label", place))
         return _statement(row, place, statement, _identity(row, relation, place), relation)
 
-    return collect("lama_google_re", rows, make, metadata, by="family")
+    return collect("lama_google_re", published("lama_google_re", metadata), make, metadata, by="family")
 
 
 def trex(**metadata: Any) -> Splits:
-    """LAMA T-REx: 34,039 facts of 41 relations, as their templates; the hub's copy has one row per evidence."""
-    needed = ("predicate_id", "uuid", "sub_label", "obj_label", "template")
-    from_file, rows = published("lama_trex", metadata, needed)
-    name = "relation" if from_file else "predicate_id"
-    rows = rows if from_file else facts(rows, name)
+    """LAMA T-REx: 34,039 facts of 41 relations, as their templates."""
 
     def make(row: Row, place: str) -> Row | str:
-        relation = text_of(row, name, place)
+        relation = text_of(row, "relation", place)
         statement = _filled(text_of(row, "template", place), text_of(row, "sub_label", place))
         return _statement(row, place, statement, _identity(row, relation, place), relation)
 
-    return collect("lama_trex", rows, make, metadata, by="family")
+    return collect("lama_trex", published("lama_trex", metadata), make, metadata, by="family")
 
 
 def until_mask(statement: str, mask: str = MASK) -> str | None:
@@ -107,18 +96,3 @@ def _statement(row: Row, place: str, statement: str, identity: Any, family: str)
     text = until_mask(statement)
     # A statement that begins with its mask leaves nothing to complete.
     return {"id": identity, "family": family, "text": text, "answers": [answer]} if text else NOT_LAST
-
-
-def facts(rows: Iterable[Placed], relation: str) -> Iterator[Placed]:
-    """The first row of every fact, identified by relation and uuid, or else by its subject and object.
-
-    `relation` names the field with the relation.
-    """
-    seen: set[tuple[str, str, str]] = set()
-    for place, row in rows:
-        family = text_of(row, relation, place)
-        value = str(row.get("uuid") or text_of(row, "obj_label", place))
-        key = (family, _identity(row, family, place), value)
-        if key not in seen:
-            seen.add(key)
-            yield place, row

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from toolformer.benchmarks.arithmetic import generate
+from toolformer.benchmarks.loaders.published import published
 from toolformer.benchmarks.loaders.sources import (
     Row,
     Splits,
     collect,
     generated,
-    published,
     text_of,
     value_of,
 )
@@ -43,7 +43,7 @@ def asdiv(**metadata: Any) -> Splits:
 
 
 def mawps(**metadata: Any) -> Splits:
-    """MAWPS: the whole set in a data folder; the hub copy is smaller, and its masked numbers are filled in."""
+    """MAWPS; the hub's copy is smaller, and its masked numbers are filled in."""
     return _problems("mawps", _mawps_row, metadata)
 
 
@@ -58,10 +58,8 @@ def _problems(
     metadata: Mapping[str, Any],
 ) -> Splits:
     """The problems of a set."""
-    _, rows = published(name, metadata)
 
     def make(row: Row, place: str) -> Row | str:
-        row = {field.lower(): value for field, value in row.items()}  # the hub's copies have capitals
         context, question, raw = read(row, place)
         if _NEVER_FILLED.search(f"{context} {question}"):
             return "masked numbers in the question"
@@ -75,7 +73,7 @@ def _problems(
             "id": row.get("id"), "context": context.strip(), "question": question.strip(), "answer": answer
         }  # fmt: skip
 
-    return collect(name, rows, make, metadata)
+    return collect(name, published(name, metadata), make, metadata)
 
 
 def _body_and_question(row: Row, place: str) -> Problem:
@@ -83,8 +81,7 @@ def _body_and_question(row: Row, place: str) -> Problem:
 
 
 def _mawps_row(row: Row, place: str) -> Problem:
-    answer = value_of(row, "answer" if "answer" in row else "solutions", place)
-    return "", text_of(row, "question", place), answer
+    return "", text_of(row, "question", place), value_of(row, "solutions", place)
 
 
 def _unmasked(text: str, numbers: Any) -> str:

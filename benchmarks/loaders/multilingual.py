@@ -5,10 +5,10 @@ The same id is the same question in every language.
 """
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
-from toolformer.benchmarks import lines_file, mlqa_file
+from toolformer.benchmarks import lines_file
+from toolformer.benchmarks.loaders.published import published
 from toolformer.benchmarks.loaders.sources import (
     Placed,
     Row,
@@ -16,10 +16,7 @@ from toolformer.benchmarks.loaders.sources import (
     collect,
     distinct,
     list_of,
-    published,
-    read_document,
     text_of,
-    value_of,
 )
 
 
@@ -32,8 +29,7 @@ def mlqa(question_language: str = "es", questions_of: str | None = None, **metad
     name = f"mlqa_all_{question_language}_{questions_of}" if questions_of else f"mlqa_{question_language}"
 
     def part(language: str) -> Iterator[Placed]:
-        config = f"MLQA.en.{language}"
-        return published(name, metadata, files=mlqa_file(language), config=config, read=squad_rows)[1]
+        return published(name, metadata, lines_file(f"mlqa/{language}"), f"MLQA.en.{language}")
 
     rows = part(question_language)
     if questions_of:
@@ -46,28 +42,12 @@ def xquad(question_language: str = "es", **metadata: Any) -> Splits:
     name = f"xquad_{question_language}"
 
     def part(language: str) -> Iterator[Placed]:
-        files = lines_file(f"xquad/{language}")
-        return published(name, metadata, files=files, config=f"xquad.{language}")[1]
+        return published(name, metadata, lines_file(f"xquad/{language}"), f"xquad.{language}")
 
     rows = part(question_language)
     if question_language != "en":
         rows = _joined(rows, part("en"), question=True)
     return collect(name, rows, _passage, metadata)
-
-
-def squad_rows(path: Path) -> Iterator[Placed]:
-    """The questions of a file in SQuAD's layout: data, paragraphs, qas."""
-    for place, paragraph in squad_paragraphs(path):
-        for question in list_of(paragraph, "qas", place, dict):
-            yield f"{path}, question {question.get('id')}", {**question, "context": paragraph["context"]}
-
-
-def squad_paragraphs(path: Path) -> Iterator[Placed]:
-    """The paragraphs of a file in SQuAD's layout: its articles' `title`, `context`, `qas`."""
-    for article in list_of(read_document(path), "data", str(path), dict):
-        for paragraph in list_of(article, "paragraphs", str(path), dict):
-            context = text_of(paragraph, "context", str(path))
-            yield str(path), {**paragraph, "title": article.get("title"), "context": context}
 
 
 def _joined(rows: Iterable[Placed], english: Iterable[Placed], question: bool) -> Iterator[Placed]:
@@ -86,12 +66,7 @@ def _joined(rows: Iterable[Placed], english: Iterable[Placed], question: bool) -
 def _passage(row: Row, place: str) -> Row | str:
     if "without" in row:
         return str(row["without"])
-    answers = value_of(row, "answers", place)
-    # A list of objects in the published files; the hub turns it into an object of lists.
-    if isinstance(answers, dict):
-        texts = list_of(answers, "text", place, str)
-    else:
-        texts = [text_of(answer, "text", place) for answer in list_of(row, "answers", place, dict)]
+    texts = [text_of(answer, "text", place) for answer in list_of(row, "answers", place, dict)]
     found = distinct(texts)
     if not found:
         return "no answer"

@@ -1,9 +1,10 @@
 """WebQuestions, Natural Questions and TriviaQA (paper, section 4.2.3): `id, question, answers`, every alias an answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from toolformer.benchmarks.loaders.sources import Row, Splits, collect, distinct, list_of, published, text_of
+from toolformer.benchmarks.loaders.published import published
+from toolformer.benchmarks.loaders.sources import Row, Splits, collect, distinct, list_of, text_of
 
 
 def webqs(**metadata: Any) -> Splits:
@@ -18,22 +19,12 @@ def nq(**metadata: Any) -> Splits:
 
 def triviaqa(**metadata: Any) -> Splits:
     """TriviaQA without documents (unfiltered): its validation part, 11,313 questions."""
-    return _questions("triviaqa", metadata, ("question", "question_id", "answer"))
+    return _questions("triviaqa", metadata)
 
 
-def _questions(name: str, metadata: Mapping[str, Any], columns: Sequence[str] = ()) -> Splits:
+def _questions(name: str, metadata: Mapping[str, Any]) -> Splits:
     def make(row: Row, place: str) -> Row | str:
-        identity = row.get("id", row.get("question_id"))
-        question, answers = text_of(row, "question", place), distinct(answers_of(row, place))
-        return {"id": identity, "question": question, "answers": answers} if answers else "no answer"
+        question, answers = text_of(row, "question", place), distinct(list_of(row, "answers", place, str))
+        return {"id": row.get("id"), "question": question, "answers": answers} if answers else "no answer"
 
-    return collect(name, published(name, metadata, columns)[1], make, metadata)
-
-
-def answers_of(row: Row, place: str) -> list[str]:
-    """`answers`; on the hub NQ's `answer`, and TriviaQA's value and aliases, as written and as normalised by its authors."""
-    answer = row.get("answer")
-    if not isinstance(answer, dict):
-        return list_of(row, "answer" if "answer" in row else "answers", place, str)
-    aliases = (list_of(answer, name, place, str) for name in ("aliases", "normalized_aliases"))
-    return [text_of(answer, "value", place), *(alias for several in aliases for alias in several)]
+    return collect(name, published(name, metadata), make, metadata)

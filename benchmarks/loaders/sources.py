@@ -4,10 +4,8 @@ A row comes with its place (file and line, or data set, split and number), which
 """
 
 import itertools
-import json
 import logging
 import os
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,10 +13,9 @@ from typing import Any, TypeVar
 
 import datasets
 
-from toolformer.benchmarks import DATA_FILES
 from toolformer.benchmarks import dateset as dateset_generator
 from toolformer.data.document import BadRow
-from toolformer.data.jsonl import read_jsonl, unpacked
+from toolformer.data.jsonl import read_jsonl
 from toolformer.errors import UserError, one_line
 
 log = logging.getLogger(__name__)
@@ -29,8 +26,6 @@ Placed = tuple[str, Row]
 Splits = dict[str, datasets.Dataset]
 Item = TypeVar("Item", str, Row)
 
-LONGEST = 2**28
-"""Most bytes, unpacked, of a file that is one JSON object."""
 DATA_DIR = "paths.data_dir (data_dir in lm-eval's --metadata)"
 DATA_DIR_VARIABLE = "TOOLFORMER_DATA_DIR"
 
@@ -56,29 +51,6 @@ def find_file(folder: Path, benchmark: str, names: Sequence[str]) -> Path:
     raise UserError(f"{DATA_DIR}: {folder} has no {benchmark}; {advice}")
 
 
-def published(
-    task: str,
-    metadata: Mapping[str, Any],
-    columns: Sequence[str] = (),
-    files: Sequence[str] | None = None,
-    config: str | None = None,
-    read: Callable[[Path], Iterator[Placed]] | None = None,
-) -> tuple[bool, Iterator[Placed]]:
-    """Whether there is a data folder, and the rows of a task from it or from the hub.
-
-    Args:
-        columns: the columns that are needed, of a hub data set with far more.
-        files: the names that the file may have, if not those of `DATA_FILES`.
-        config: the hub configuration, if not the pin's.
-        read: reads the file, if it is not JSON Lines.
-    """
-    folder = data_folder(metadata)
-    if folder:
-        return True, (read or rows_of)(find_file(folder, task, files or DATA_FILES[task][0]))
-    hub = metadata.get("hub") or {}
-    return False, from_hub(task, {**hub, "config": config} if config else hub, columns)
-
-
 def rows_of(path: Path) -> Iterator[Placed]:
     """Rows of a JSON Lines file, plain, gzip or Zstandard; UserError for a line that is not a JSON object."""
     for line, row in read_jsonl(path):
@@ -88,26 +60,6 @@ def rows_of(path: Path) -> Iterator[Placed]:
         if not isinstance(row, dict):
             raise UserError(f"{place}: not a JSON object; fix the row")
         yield place, row
-
-
-def read_document(path: Path) -> Row:
-    """A file that is one JSON object; raises as `rows_of` does."""
-    document = read_json(path)
-    if not isinstance(document, dict):
-        raise UserError(f"{path}: not a JSON object; write it again")
-    return document
-
-
-def read_json(path: Path) -> Any:
-    """The value of a file that is JSON as a whole, of at most `LONGEST` bytes unpacked; raises as `rows_of` does."""
-    try:
-        with open(path, "rb") as file:
-            content = unpacked(file).read(LONGEST + 1)
-        if len(content) > LONGEST:
-            raise ValueError(f"it is longer than {LONGEST >> 20} MiB")
-        return json.loads(content)
-    except (OSError, EOFError, ValueError, RecursionError, zlib.error, BadRow) as error:
-        raise UserError(f"{path}: the file cannot be read ({one_line(error)}); write it again") from error
 
 
 def from_hub(

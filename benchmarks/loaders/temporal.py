@@ -5,6 +5,7 @@ from typing import Any
 
 from toolformer.benchmarks.dateset import generate
 from toolformer.benchmarks.loaders.lama import NOT_LAST, until_mask
+from toolformer.benchmarks.loaders.published import published
 from toolformer.benchmarks.loaders.sources import (
     Row,
     Splits,
@@ -12,7 +13,6 @@ from toolformer.benchmarks.loaders.sources import (
     distinct,
     generated,
     list_of,
-    published,
     text_of,
     value_of,
 )
@@ -33,7 +33,6 @@ def templama(**metadata: Any) -> Splits:
     As in LAMA, `family` is the relation, and queries whose slot `_X_` is last are kept. The year of a query is not in
     its text: only the calendar has it.
     """
-    _, rows = published("templama", metadata)
 
     def make(row: Row, place: str) -> Row | str:
         year = str(value_of(row, "date", place))
@@ -53,4 +52,4 @@ def templama(**metadata: Any) -> Splits:
             "current_date": f"{year}-{MIDDLE_OF_THE_YEAR}",
         }
 
-    return collect("templama", rows, make, metadata, by="family")
+    return collect("templama", published("templama", metadata), make, metadata, by="family")

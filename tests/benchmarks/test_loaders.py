@@ -196,7 +196,7 @@ def test_the_environment_names_a_data_dir(tmp_path: Path, hub: Hub, monkeypatch:
     write_task(tmp_path, "svamp", [SVAMP])
     assert svamp()["test"]["id"] == ["chal-1"]
     hub.add("p", "test", [{"Body": "A.", "Question": "B?", "Answer": "1"}])
-    assert svamp(data_dir=None, hub={"path": "p", "split": "test"})["test"]["answer"] == ["1"]
+    assert svamp(data_dir=None, hub={"path": "p", "split": "test"})["test"]["answer"] == ["1.0"]
 
 
 def test_an_unreachable_hub_names_the_mend(hub: Hub) -> None:
@@ -213,7 +213,7 @@ def test_an_unreachable_hub_names_the_mend(hub: Hub) -> None:
         ("svamp", '{"body": "a", "question": "b"}\n', r"no value in field `answer` \(the row has body, question\)"),
         ("svamp", json.dumps(SVAMP) + "\n{oops\n", "line 2: malformed JSON"),
         ("svamp", "", "no documents are left"),
-        ("webqs", '{"question": "a", "answer": "b"}', "line 1: no list of texts in field `answer`"),
+        ("webqs", '{"question": "a", "answer": "b"}', "line 1: no list of texts in field `answers`"),
         ("lama_google_re", json.dumps({**PERSON, "pred": "/x/y"}), "`pred` is '/x/y', none of place_of_birth"),
         ("templama", json.dumps({**PLAYER, "date": "14 May"}), "line 1: field `date` is '14 May', not a year"),
     ],
@@ -257,7 +257,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 def test_masked_numbers_are_put_back_or_the_row_is_dropped(
     tmp_path: Path, question: str, numbers: object, filled: str | None
 ) -> None:
-    masked = {"question": question, "numbers": numbers, "answer": 8.0}
+    masked = {"question": question, "numbers": numbers, "answer": 8.0, "solutions": [8.0]}
     write_task(tmp_path, "mawps", [MAWPS[0], masked])
     write_task(tmp_path, "svamp", [SVAMP, {**masked, "body": "A pack."}])
     for name in ("mawps", "svamp"):

@@ -1,7 +1,5 @@
-"""MLQA in its published layout, and XQuAD joined by id: English contexts, questions in another language."""
+"""MLQA, and XQuAD joined by id: English contexts, questions in another language."""
 
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +28,8 @@ def rows(
     ]  # fmt: skip
 
 
-def write_mlqa(folder: Path, language: str, of_file: Any = None, packed: bool = False) -> Path:
-    """A file of MLQA: an article, its paragraphs, their questions."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"test-context-en-question-{language}.json{'.gz' if packed else ''}"
-    opener: Any = gzip.open if packed else open
-    asked = rows(language) if of_file is None else of_file
-    with opener(path, "wt", encoding="utf-8") as file:
-        paragraphs = [{"context": CONTEXT, "qas": [row]} for row in asked]
-        json.dump({"version": "1.0", "data": [{"title": "Ada", "paragraphs": paragraphs}]}, file)
-    return path
-
-
-@pytest.mark.parametrize(("folder", "packed"), [("mlqa/test", True), ("MLQA_V1/test", False)])
-def test_mlqa_in_its_published_layout(tmp_path: Path, folder: str, packed: bool) -> None:
-    write_mlqa(tmp_path / folder, "es", packed=packed)
+def test_mlqa_of_a_data_folder(tmp_path: Path) -> None:
+    write(tmp_path, "mlqa/es", rows("es"))
     made = task("mlqa_es", data_dir=str(tmp_path))
     found = [dict(row) for row in made.test_docs()]
     assert found == [B, {**B, "id": "a", "question": "¿Cuándo cruzó?", "answers": ["1815", "in 1815"]}]
@@ -56,15 +41,18 @@ def test_mlqa_in_its_published_layout(tmp_path: Path, folder: str, packed: bool)
 
 def test_the_all_english_variant_asks_each_languages_questions(tmp_path: Path) -> None:
     for language in ("en", "es"):
-        write_mlqa(tmp_path / "mlqa", language)
+        write(tmp_path, f"mlqa/{language}", rows(language))
     every = documents("mlqa_en", data_dir=str(tmp_path))
     assert [row["question"] for row in every] == list(QUESTIONS["en"].values())
     column = documents("mlqa_all_en_es", data_dir=str(tmp_path))
     assert [row["id"] for row in column] == ["b", "a"], "in the order of the language"
     assert [row["question"] for row in column] == ["How long did it take?", "When did she cross?"]
-    many = [{"id": str(n), "question": str(n), "answers": [{"text": "Ada"}]} for n in range(40)]
-    write_mlqa(tmp_path / "mlqa", "es", many)
-    write_mlqa(tmp_path / "mlqa", "en", many[::-1])
+    many = [
+        {"id": str(n), "context": CONTEXT, "question": str(n), "answers": [{"text": "Ada"}]}
+        for n in range(40)
+    ]
+    write(tmp_path, "mlqa/es", many)
+    write(tmp_path, "mlqa/en", many[::-1])
     names = ("mlqa_es", "mlqa_all_en_es")
     chosen = [documents(name, data_dir=str(tmp_path), subset=7, seed=3) for name in names]
     assert [row["id"] for row in chosen[0]] == [row["id"] for row in chosen[1]]
@@ -93,16 +81,14 @@ def test_xquad_of_a_data_folder_is_joined_by_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("row", "message"),
     [
-        ([1], "not a JSON object"),
-        ({"rows": []}, r"\.json: no list of objects in field `data` \(the row has rows\)"),
-        ({"data": [{"paragraphs": [{"qas": []}]}]}, r"\.json: no text in field `context`"),
-        ({"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "1", "question": "b"}]}]}]},
-         r"question 1: no value in field `answers` \(the row has id, question, context\)"),
+        ([1], "line 1: not a JSON object"),
+        ({"data": []}, r"line 1: no list of objects in field `answers` \(the row has data\)"),
+        ({"id": "1", "question": "b", "answers": [{"text": "c"}]}, "line 1: no text in field `context`"),
     ],
-)  # fmt: skip
-def test_files_of_another_layout_are_named(tmp_path: Path, content: Any, message: str) -> None:
-    write_mlqa(tmp_path / "mlqa", "de", []).write_text(json.dumps(content))
+)
+def test_rows_of_another_layout_are_named(tmp_path: Path, row: Any, message: str) -> None:
+    write(tmp_path, "mlqa/de", [row])
     with pytest.raises(UserError, match=message):
         documents("mlqa_de", data_dir=str(tmp_path))

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from toolformer.benchmarks import GROUPS, lines_file, mlqa_file
-from toolformer.benchmarks.loaders.multilingual import squad_rows
-from toolformer.benchmarks.loaders.sources import Row, data_folder, published, rows_of
+from toolformer.benchmarks import GROUPS, lines_file
+from toolformer.benchmarks.loaders.published import published
+from toolformer.benchmarks.loaders.sources import Row, data_folder, rows_of
 from toolformer.benchmarks.metrics import as_written, score_first_words, score_math
 from toolformer.benchmarks.tasks import question_of
 from toolformer.tools.calculator import calculate
@@ -33,7 +33,7 @@ TOOLS: Mapping[str, tuple[str, ...]] = {
     "dateset": ("calendar",),
 }
 """The keys of the tools that can answer a benchmark's questions; the ladder uses the first that the task allows."""
-EQUATIONS = ("equation", "Equation", "formula", "equations")
+EQUATIONS = ("equation", "formula", "equations")
 """The fields that hold a math problem's equation, in one data set or another."""
 SURE = ("calculator", "calendar")
 """Tools whose answer to the right call is right."""
@@ -59,7 +59,7 @@ def golds(task: str, docs: Sequence[Doc], metadata: Mapping[str, Any]) -> list[G
     """
     rows: dict[str, Row] = {}
     if task in (*GROUPS["math"], *GROUPS["lama"]):
-        published_rows = enumerate(published(task, metadata)[1], start=1)
+        published_rows = enumerate(published(task, metadata), start=1)
         rows = {_identity(row, number): row for number, (_, row) in published_rows}
     passages = dict(_passages(task, metadata))
     english = _english_questions(task, metadata) if task in FOREIGN else {}
@@ -126,8 +126,8 @@ def expression(equation: str, answer: str | float | Fraction) -> str | None:
 def _identity(row: Row, number: int) -> str:
     """A row's id, as the loaders make it."""
     if "sub_label" not in row:
-        return str(row.get("id", row.get("ID")) or number)
-    relation = row.get("relation") or row.get("predicate_id") or str(row.get("pred", "")).rpartition("/")[2]
+        return str(row.get("id") or number)
+    relation = row.get("relation") or str(row.get("pred", "")).rpartition("/")[2]
     return str(row.get("uuid") or row.get("id") or f"{relation} {row['sub_label']}")
 
 
@@ -147,7 +147,7 @@ def _input(task: str, doc: Doc, row: Row) -> str | None:
         return str(doc["question"]).strip()
     if task in GROUPS["qa"]:
         return question_of(doc)
-    label = row.get("relation_label") or row.get("label") or doc.get("family", "").replace("_", " ")
+    label = row.get("relation_label") or doc.get("family", "").replace("_", " ")
     if row.get("sub_label") and task != "lama_squad" and label:
         return f"What is the {label} of {row['sub_label']}?"
     return f"{doc['text']} what?"
@@ -156,9 +156,9 @@ def _input(task: str, doc: Doc, row: Row) -> str | None:
 def _english_questions(task: str, metadata: Mapping[str, Any]) -> dict[str, str]:
     """The questions of MLQA or XQuAD in English, by id."""
     if task in GROUPS["xquad"]:
-        rows = published(task, metadata, files=lines_file("xquad/en"), config="xquad.en")[1]
+        rows = published(task, metadata, lines_file("xquad/en"), "xquad.en")
     else:
-        rows = published(task, metadata, files=mlqa_file("en"), config="MLQA.en.en", read=squad_rows)[1]
+        rows = published(task, metadata, lines_file("mlqa/en"), "MLQA.en.en")
     return {str(row["id"]): str(row["question"]).strip() for _, row in rows}
 
 

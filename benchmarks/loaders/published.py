@@ -1,0 +1,174 @@
+"""The published rows of a benchmark, in the one layout that loaders read: that of a data folder.
+
+Rows of the hub are converted to it here, whether a loader reads the hub or `toolformer data get` writes a data folder. Fields
+that loaders need get the layout's names, other fields stay as they are. Nothing is filtered: loaders drop what they cannot use,
+and say so.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from toolformer.benchmarks import DATA_FILES
+from toolformer.benchmarks.loaders.sources import (
+    Placed,
+    Row,
+    data_folder,
+    find_file,
+    from_hub,
+    list_of,
+    rows_of,
+    text_of,
+    value_of,
+)
+
+Conversion = Callable[[Iterable[Placed]], Iterator[Placed]]
+
+_COLUMNS = {
+    "triviaqa": ("question", "question_id", "answer"),
+    "lama_trex": ("predicate_id", "uuid", "sub_label", "obj_label", "template", "label"),
+}
+"""The columns that are needed of data sets with far more."""
+
+
+def published(
+    task: str, metadata: Mapping[str, Any], file: tuple[str, ...] | None = None, config: str | None = None
+) -> Iterator[Placed]:
+    """The rows of a task, from the data folder that `metadata` names or from the hub.
+
+    Args:
+        file: the names that the file may have, if not those of `DATA_FILES`.
+        config: the hub configuration, if not the pin's.
+    """
+    folder = data_folder(metadata)
+    if folder:
+        return rows_of(find_file(folder, task, file or DATA_FILES[task][0]))
+    hub = metadata.get("hub") or {}
+    rows = from_hub(task, {**hub, "config": config} if config else hub, _COLUMNS.get(task, ()))
+    return conversion(task)(rows)
+
+
+def conversion(task: str) -> Conversion:
+    """How rows of the hub become rows of a data folder."""
+    return passages if task.startswith(("mlqa", "xquad")) else _CONVERSIONS[task]
+
+
+def unchanged(rows: Iterable[Placed]) -> Iterator[Placed]:
+    """The rows as they are."""
+    return iter(rows)
+
+
+def problems(rows: Iterable[Placed]) -> Iterator[Placed]:
+    """SVAMP, ASDiv: field names in lower case, and an answer in digits alone as a number, as SVAMP's authors publish it."""
+    for place, row in rows:
+        lower = {name.lower(): value for name, value in row.items()}
+        answer = str(value_of(lower, "answer", place))
+        numeric = float(answer) if re.fullmatch(r"-?\d{1,15}(\.\d{1,15})?", answer) else answer
+        yield place, {**lower, "answer": numeric}
+
+
+def mawps(rows: Iterable[Placed]) -> Iterator[Placed]:
+    """MAWPS: `Question`, `Numbers` and `Answer` of the hub's copy, whose questions have masks for numbers."""
+    for place, row in rows:
+        lower = {name.lower(): value for name, value in row.items()}
+        yield place, {**lower, "solutions": [value_of(lower, "answer", place)]}
+
+
+def questions(rows: Iterable[Placed]) -> Iterator[Placed]:
+    """WebQuestions, NQ, TriviaQA: every alias is an answer, in the published order."""
+    for place, row in rows:
+        identity = row.get("id", row.get("question_id"))
+        answers = list(dict.fromkeys(_answers(row, place)))
+        question = {"question": text_of(row, "question", place), "answers": answers}
+        yield place, question if identity is None else {"id": identity, **question}
+
+
+def _answers(row: Row, place: str) -> list[str]:
+    """`answers`; NQ's `answer`, and TriviaQA's value and aliases, as written and as normalised by its authors."""
+    answer = row.get("answer")
+    if not isinstance(answer, dict):
+        return list_of(row, "answer" if "answer" in row else "answers", place, str)
+    aliases = (list_of(answer, name, place, str) for name in ("aliases", "normalized_aliases"))
+    return [text_of(answer, "value", place), *(alias for several in aliases for alias in several)]
+
+
+def lama_squad(rows: Iterable[Placed]) -> Iterator[Placed]:
+    """LAMA SQuAD: the list of sentences that the authors publish, from a row per sentence (no statement has more than one)."""
+    for place, row in rows:
+        sentence = text_of(row, "masked_sentence", place)
+        yield place, {**_without(row, "masked_sentence"), "masked_sentences": [sentence]}
+
+
+def google_re(rows: Iterable[Placed]) -> Iterator[Placed]:
+    """LAMA Google-RE: one row per fact, from one per sentence."""
+    return ((place, _without(row, "masked_sentence")) for place, row in _facts(rows, "pred"))
+
+
+def trex(rows: Iterable[Placed]) -> Iterator[Placed]:
+    """LAMA T-REx: one row per fact, from one per sentence of evidence."""
+    for place, row in _facts(rows, "predicate_id"):
+        fact = _without(row, "predicate_id", "sub_surface", "obj_surface", "masked_sentence")
+        yield place, {"relation": row["predicate_id"], **fact, "relation_label": row.get("label")}
+
+
+def _facts(rows: Iterable[Placed], relation: str) -> Iterator[Placed]:
+    """The first row of every fact, identified by relation and uuid, or else by its subject and object.
+
+    `relation` names the field with the relation.
+    """
+    seen: set[tuple[str, str, str]] = set()
+    for place, row in rows:
+        family, subject = text_of(row, relation, place), text_of(row, "sub_label", place)
+        value = str(row.get("uuid") or text_of(row, "obj_label", place))
+        key = (family, str(row.get("uuid") or subject), value)
+        if key not in seen:
+            seen.add(key)
+            yield place, row
+
+
+def wikitext(rows: Iterable[Placed]) -> Iterator[Placed]:
+    """WikiText: an article per row, from a line per row.
+
+    An article begins at a heading of the first level between blank lines: without them, broken formulas (" = 1 henry = ") would
+    begin articles too.
+    """
+    lines = [text_of(row, "text", place) for place, row in rows]
+    lines = [line if line.endswith("\n") else line + "\n" for line in lines]
+    starts = [
+        n
+        for n, line in enumerate(lines)
+        if re.fullmatch(r" = [^=].* = \n", line)
+        and (n == 0 or not lines[n - 1].strip())
+        and (n + 1 == len(lines) or not lines[n + 1].strip())
+    ]
+    for n, end in enumerate([*starts[1:], len(lines)] if lines else []):
+        text = "".join(lines[0 if n == 0 else starts[n] : end])
+        yield f"article {n + 1}", {"article": n, "text": text}
+
+
+def passages(rows: Iterable[Placed]) -> Iterator[Placed]:
+    """MLQA, XQuAD: answers as a list of objects, as published, from an object of lists."""
+    for place, row in rows:
+        answers = value_of(row, "answers", place)
+        texts = list_of(answers, "text", place, str)
+        starts = answers.get("answer_start") or [None] * len(texts)
+        pairs = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+        fields = {name: text_of(row, name, place) for name in ("id", "context", "question")}
+        yield place, {**fields, "answers": pairs}
+
+
+def _without(row: Row, *names: str) -> Row:
+    return {name: value for name, value in row.items() if name not in names}
+
+
+_CONVERSIONS: Mapping[str, Conversion] = {
+    "svamp": problems,
+    "asdiv": problems,
+    "mawps": mawps,
+    **dict.fromkeys(("webqs", "nq", "triviaqa"), questions),
+    "lama_squad": lama_squad,
+    "lama_google_re": google_re,
+    "lama_trex": trex,
+    "templama": unchanged,
+    "wikitext_perplexity": wikitext,
+}
