@@ -131,7 +131,7 @@ def product(
         scored = score(*arguments, **options)
         timing.scoring += time.perf_counter() - started
         timing.candidates += len(scored)
-        bounded = [c for c in scored if c.gain_at_most is not None]
+        bounded = [c for c in scored if c.loss_none is not None]
         timing.scored += len(bounded)
         exact = _without_result(c for c in bounded if c.loss_no_result is not None)
         timing.skipped += len(_without_result(bounded) - exact)

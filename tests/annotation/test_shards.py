@@ -19,8 +19,7 @@ from toolformer.errors import UserError
 ROW = {
     "doc_id": "d", "tool": "calculator", "position": 4, "token_position": 2, "start_probability": 0.25, "sample": 0,
     "call": "[Calculator(1 + 2)]", "call_input": "1 + 2", "result": "3", "status": "scored",
-    "loss_result": 1.0, "loss_no_result": 2.0, "loss_none": 1.5, "gain": 0.5, "gain_at_most": 0.5,
-    "start_lift": None,
+    "loss_result": 1.0, "loss_no_result": 2.0, "loss_none": 1.5, "gain": 0.5,
 }  # fmt: skip
 TEXT = {"text": "1 + 2", "url": "https://example.org", "date": datetime.date(2020, 8, 14)}
 DOCUMENTS = [

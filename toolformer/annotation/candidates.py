@@ -155,8 +155,6 @@ class Candidate:
     loss_result: float | None = None
     loss_no_result: float | None = None
     loss_none: float | None = None
-    start_lift: float | None = None
-    """p(<API> | P_a(x), x_<i) / p(<API> | x_<i), if positions are ranked by it."""
 
     @property
     def position(self) -> int:
@@ -171,13 +169,6 @@ class Candidate:
         if self.loss_result is None or self.loss_no_result is None or self.loss_none is None:
             return None
         return min(self.loss_none, self.loss_no_result) - self.loss_result
-
-    @property
-    def gain_at_most(self) -> float | None:
-        """L(ε) − L⁺ in nats, an upper bound of the gain that needs no pass over e(c, ε)."""
-        if self.loss_result is None or self.loss_none is None:
-            return None
-        return self.loss_none - self.loss_result
 
 
 def windows(

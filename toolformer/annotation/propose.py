@@ -160,14 +160,7 @@ def _choose(
         allowed = variants.candidate_positions(window, settings)
         tried = [p_i if position is not None else None for p_i, position in zip(p, allowed, strict=True)]
         indices = choose_positions(tried, settings.start_threshold, settings.max_positions, ratio)
-        chosen.append(
-            [
-                Candidate(
-                    window, settings.key, window.start + i, p[i], start_lift=ratio[i] if ratio else None
-                )
-                for i in indices
-            ]
-        )
+        chosen.append([Candidate(window, settings.key, window.start + i, p[i]) for i in indices])
     return chosen
 
 

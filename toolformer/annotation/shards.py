@@ -24,7 +24,7 @@ from toolformer.data import Document
 from toolformer.errors import UserError, one_line
 from toolformer.storage import acquired, atomic_file, atomic_write, lock_file, locked, sha256, writing
 
-_LOSSES = ("loss_result", "loss_no_result", "loss_none", "gain", "gain_at_most", "start_lift")
+_LOSSES = ("loss_result", "loss_no_result", "loss_none", "gain")
 CANDIDATES = pa.schema(
     {
         **dict.fromkeys(("doc_id", "tool"), pa.string()),
