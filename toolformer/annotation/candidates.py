@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import regex
 from pydantic import Field
 
+from toolformer.annotation.positions import POSITIONS
 from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.data.bounds import Count, CountOrNone, Finite, OneOf, Share, Temperature
@@ -33,7 +34,7 @@ class Sampling:
     """τ_s: a position is tried where the call token's probability exceeds it."""
     max_positions: Count = 5
     """k: positions tried per text."""
-    places: Annotated[str, OneOf("any", "number", "equals", "name")] = "any"
+    places: Annotated[str, OneOf(*POSITIONS)] = "any"
     """Which positions may be tried: any, as in the paper; number, those where a number begins within three tokens; equals,
     the one after each equals sign that a number follows; or name, the one before each number or capitalised words."""
     samples: Count = 5

@@ -18,6 +18,7 @@ import torch
 from toolformer.annotation import variants
 from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window
 from toolformer.annotation.gumbel_sampling import draw, draw_keys
+from toolformer.annotation.positions import POSITIONS
 from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, parse
 from toolformer.lm.batching import batches, cached_per_batch, rows_per_batch
 from toolformer.lm.branches import Branches, Prefix
@@ -157,7 +158,7 @@ def _choose(
         ratios = variants.unprompted_ratios(language_model, windows, probabilities)
     chosen: list[list[Candidate]] = []
     for window, p, ratio in zip(windows, probabilities, ratios, strict=True):
-        allowed = variants.candidate_positions(window, settings)
+        allowed = POSITIONS[settings.places](window)
         tried = [p_i if position is not None else None for p_i, position in zip(p, allowed, strict=True)]
         indices = choose_positions(tried, settings.start_threshold, settings.max_positions, ratio)
         chosen.append([Candidate(window, settings.key, window.start + i, p[i]) for i in indices])

@@ -1,6 +1,5 @@
-"""What goes beyond the paper, off by default: candidate positions, ratios of start probabilities, forced and closed calls, pre-filters.
+"""What goes beyond the paper, off by default: ratios of start probabilities, forced and closed calls, pre-filters.
 
-- `places`: only positions near numbers, equals signs or names are tried.
 - `rank=lift`: positions are ranked by the ratio of the start probability to the one without the prompt.
 - `force_name`, `close`: help for models too small to write a call's name or its parenthesis.
 - `screen`: cheap tests of executed calls before the exact scoring. Most calls are sampled where their result helps nobody. If
@@ -8,10 +7,8 @@
 - `article`: texts of an encyclopedia.
 """
 
-import itertools
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -24,73 +21,14 @@ from toolformer.data import Document
 from toolformer.data.numbers import CURRENCY, SIGN, UNSIGNED, exact
 from toolformer.lm.language_model import LanguageModel
 
-NUMBER_AHEAD = 3
-"""Tokens within which a number counts as right ahead: a blank and a currency sign may be separate tokens."""
 NOT_AHEAD = "screened: nothing of the result occurs ahead"
 NOT_NEW = "screened: the result stands in the input"
-_EQUALS = re.compile(rf"=\s*(?:[{CURRENCY}]\s*)?(?={SIGN}[{CURRENCY}]?{UNSIGNED})")
-_CAPITALISED = r"[A-ZÀ-ÖØ-Þ]\w*"
-_NAME = re.compile(rf"(?<!\w){_CAPITALISED}(?:[ -]{_CAPITALISED})*|(?<![\w.,]){UNSIGNED}")
 _TERM = re.compile(rf"(?P<sign>{SIGN})[{CURRENCY}]?(?P<number>{UNSIGNED})|[^\W\d_]{{4,}}")
 
 
 def article(document: Document) -> Decision:
     """Selects articles of an encyclopedia: search never returns a text itself."""
     return whole(document) if document.source_id else Decision(reason="no article")
-
-
-def candidate_positions(window: Window, settings: ToolSettings) -> Sequence[int | None]:
-    """The window's positions, None where none may be tried (`places`)."""
-    return _PLACES[settings.places](window)
-
-
-def _before_numbers(window: Window) -> list[int | None]:
-    """None where no number begins within the next `NUMBER_AHEAD` tokens."""
-    starts = [match.start() for match in re.finditer(UNSIGNED, window.document.text)]
-    # The latest beginning of each token of the document, from its end on.
-    begins = [len(window.document.text)]
-    for position in reversed(window.encoding.positions):
-        begins.append(begins[-1] if position is None else position)
-    begins = begins[:0:-1] + begins[:1] * NUMBER_AHEAD
-    return [
-        position
-        if position is not None
-        and bisect_left(starts, position) < bisect_left(starts, begins[i + NUMBER_AHEAD])
-        else None
-        for i, position in enumerate(window.positions, window.start)
-    ]
-
-
-def _after_equals(window: Window) -> list[int | None]:
-    """None except for the first position after each equals sign that a number follows."""
-    matches = _EQUALS.finditer(window.document.text)
-    return _first_of_each(window, ((match.start() + 1, match.end()) for match in matches))
-
-
-def _before_names(window: Window) -> list[int | None]:
-    """None except for the first position before each number and each run of capitalised words."""
-    matches = _NAME.finditer(window.document.text)
-    return _first_of_each(window, ((max(0, match.start() - 1), match.start()) for match in matches))
-
-
-def _first_of_each(window: Window, spans: Iterable[tuple[int, int]]) -> list[int | None]:
-    """None except for the first position in each span, ends included.
-
-    One per span: otherwise a call before a blank and another after it would be adjacent.
-    """
-    allowed: set[int] = set()
-    for start, end in spans:
-        within = (p for p in window.positions if p is not None and start <= p <= end)
-        allowed.update(itertools.islice(within, 1))
-    return [position if position in allowed else None for position in window.positions]
-
-
-_PLACES: dict[str, Callable[[Window], Sequence[int | None]]] = {
-    "any": lambda window: window.positions,
-    "number": _before_numbers,
-    "equals": _after_equals,
-    "name": _before_names,
-}
 
 
 def unprompted_ratios(
