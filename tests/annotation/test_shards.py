@@ -12,9 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from toolformer.annotation.results import Rules, write_results
 from toolformer.annotation.shards import SHARD, BrokenShard, ShardStore, documents_of
 from toolformer.data import Document
 from toolformer.errors import UserError
+from toolformer.tools.runtime import Usage
 
 ROW = {
     "doc_id": "d", "tool": "calculator", "position": 4, "token_position": 2, "start_probability": 0.25, "sample": 0,
@@ -49,6 +51,14 @@ def test_a_shard_is_read_as_written(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.parquet", "one.sha256"]
     done = subprocess.run(["sha256sum", "-c", "one.sha256"], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "one.parquet: OK\n"
+
+
+def test_the_calls_of_all_shards_are_counted_whoever_made_them(tmp_path: Path) -> None:
+    store = ShardStore(tmp_path)
+    for name, usage in (("a", Usage(3, 2, {"late": 1}, 1, 0.5)), ("b", Usage(4, 4, {"late": 2}, 0, 1.0))):
+        store.write(name, [], FUNNEL, [], used={"calculator": usage})
+    _, _, used = write_results(tmp_path, store, ["a", "b"], Rules({"calculator": 1.0}))
+    assert used == {"calculator": Usage(7, 6, {"late": 3}, 1, 1.5)}
 
 
 def test_documents_are_stored_until_their_shard_is_done(tmp_path: Path) -> None:

@@ -18,11 +18,12 @@ import pyarrow.parquet as pq
 from toolformer.annotation.candidates import SCORED
 from toolformer.annotation.leaks import Terms
 from toolformer.annotation.merge import PAPER, Chance, Decision, decide, kept_calls, merge
-from toolformer.annotation.shards import CANDIDATES, BrokenShard, ShardStore, documents_of
+from toolformer.annotation.shards import CANDIDATES, BrokenShard, ShardStore, documents_of, usage_of
 from toolformer.data import Document
 from toolformer.data.sampling import Sample
 from toolformer.errors import UserError
 from toolformer.storage import atomic_file, atomic_write
+from toolformer.tools.runtime import Usage, added
 
 log = logging.getLogger(__name__)
 
@@ -69,14 +70,15 @@ class Rules:
 
 def write_results(
     folder: Path, store: ShardStore, names: Iterable[str], rules: Rules
-) -> tuple[dict[str, dict[str, Any]], float]:
+) -> tuple[dict[str, dict[str, Any]], float, dict[str, Usage]]:
     """Writes candidates, C*, C, texts without calls and the funnel from finished shards, a shard in memory at a time.
 
-    Returns the funnel, and the seconds that the shards took. UserError if the folder cannot be written, or shards are
+    Returns the funnel, the seconds that the shards took, and the counts of their calls by tool, whoever made them. UserError if the folder cannot be written, or shards are
     damaged, which the same command makes again.
     """
     seconds = 0.0
     funnel: dict[str, dict[str, Any]] = {}
+    used: dict[str, Usage] = {}
     to_read: Sample[dict[str, Any]] = Sample(TEXTS_TO_READ, CHARACTERS_TO_READ)
     with ExitStack() as stack:
         files = {name: stack.enter_context(atomic_file(folder / name)) for name in SCHEMAS}
@@ -93,6 +95,7 @@ def write_results(
             candidates(with_decisions(table, decisions).append_column(LEAK, pa.array(column, _TEXT)))
             _add(funnel, json.loads(shard.schema.metadata[b"funnel"]), rows, decisions, leaks)
             seconds += float(shard.schema.metadata[b"seconds"])
+            used = added(used, usage_of(shard))
             with_calls = [document for document in documents if document.doc_id in kept]
             augmented(_dataset(merge(document, kept[document.doc_id]) for document in with_calls))
             plain(_dataset(merge(document, ()) for document in with_calls))
@@ -101,7 +104,7 @@ def write_results(
                     to_read.add(document.doc_id, len(document.text), merge(document, ()))
         without(_dataset(to_read.items()))
     atomic_write(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())
-    return funnel, seconds
+    return funnel, seconds, used
 
 
 def filtered(

@@ -23,6 +23,7 @@ from filelock import FileLock
 from toolformer.data import Document
 from toolformer.errors import UserError, one_line
 from toolformer.storage import acquired, atomic_file, atomic_write, lock_file, locked, sha256, writing
+from toolformer.tools.runtime import Usage
 
 _LOSSES = ("loss_result", "loss_no_result", "loss_none", "gain")
 CANDIDATES = pa.schema(
@@ -49,6 +50,12 @@ def documents_of(shard: pa.Table) -> list[Document]:
     """The documents of a shard that have candidates, in its order; without fields that only the annotation needs."""
     first_rows = shard.filter(pc.is_valid(shard["text"])).select(["doc_id", "text", "url", "date"])
     return [Document(**row) for row in first_rows.to_pylist()]
+
+
+def usage_of(shard: pa.Table) -> dict[str, Usage]:
+    """The counts of the calls that a shard made, by tool."""
+    counts = json.loads(shard.schema.metadata[b"tools"])
+    return {key: Usage(**usage) for key, usage in counts.items()}
 
 
 class ShardStore:
@@ -108,7 +115,8 @@ class ShardStore:
         return self._checksum_path(name).is_file() and self.path(name).is_file()
 
     def read(self, name: str) -> pa.Table:
-        """The shard's rows (`SHARD`), with its counts as JSON under the metadata key `funnel` and its `seconds`.
+        """The shard's rows (`SHARD`), with its counts as JSON under the metadata key `funnel`, its `seconds`, and
+        the counts of its calls by tool, `tools` (`usage_of`).
 
         BrokenShard if it is missing, truncated or altered, or from another version.
         """
@@ -131,6 +139,7 @@ class ShardStore:
         funnel: Mapping[str, Any],
         documents: Sequence[Document],
         seconds: float = 0.0,
+        used: Mapping[str, Usage] | None = None,
     ) -> None:
         """Writes a shard; the caller holds its claim.
 
@@ -138,11 +147,16 @@ class ShardStore:
             rows: rows of `CANDIDATES`, grouped by document.
             documents: at least those that have rows.
             seconds: the duration of its annotation.
+            used: counts of the calls that it made, by tool.
         """
         texts = {d.doc_id: {"text": d.text, "url": d.url, "date": d.date} for d in documents}
         # Only the first row of a document has its text.
         with_texts = [{**row, **texts.pop(str(row["doc_id"]), {})} for row in rows]
-        metadata = {"funnel": json.dumps(funnel, sort_keys=True), "seconds": f"{seconds:.3f}"}
+        metadata = {
+            "funnel": json.dumps(funnel, sort_keys=True),
+            "seconds": f"{seconds:.3f}",
+            "tools": json.dumps({key: asdict(usage) for key, usage in (used or {}).items()}),
+        }
         self.discard(name)  # a half-replaced shard must not count as finished
         with atomic_file(self.path(name)) as temporary:
             pq.write_table(pa.Table.from_pylist(with_texts, schema=SHARD.with_metadata(metadata)), temporary)

@@ -164,14 +164,14 @@ def _merge(work: _Work, run: Folder, done: engine.Work) -> None:
 
     config, plan = work.config, work.plan
     run.datasets(instantiate.dataset(config.corpus, work.step.inputs["shards"], "annotation", plan.total))
-    funnel, seconds = write_results(run.path, work.store, plan.documents, rules(config))
+    funnel, seconds, used = write_results(run.path, work.store, plan.documents, rules(config))
     metrics: dict[str, float] = {
         "documents": plan.total,
         "texts_kept": pq.read_metadata(run.path / "dataset_augmented.parquet").num_rows,
         "calls_kept": sum(counts["kept"] for counts in funnel.values()),
         "annotation_seconds": seconds,
         **rows_skipped(plan.skipped),
-        **tool_metrics(done.tools),
+        **tool_metrics(used),
     }
     if done.documents:
         metrics["documents_per_second"] = done.documents / done.seconds
@@ -180,7 +180,7 @@ def _merge(work: _Work, run: Folder, done: engine.Work) -> None:
         metrics |= {f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)}
     run.metrics(metrics)
     run.note(dtype=dtype_name(config.lm.dtype, config.lm.device))
-    log_faults(done.tools)
+    log_faults(used)
     for file in RESULTS:
         run.artifact(run.path / file)
 

@@ -6,10 +6,10 @@ processes may be at the same shards: each takes what nobody has claimed.
 
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from toolformer.annotation.shards import ShardStore
 from toolformer.errors import UserError
@@ -19,7 +19,6 @@ from toolformer.stages.config import Config
 from toolformer.stages.engine import local, ray
 from toolformer.stages.engine.plan import POLL_SECONDS, Plan
 from toolformer.stages.engine.work import Outcome
-from toolformer.tools.runtime import Usage, added
 
 __all__ = ["Plan", "Work", "annotate", "check"]
 
@@ -36,8 +35,6 @@ class Work:
     documents: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    tools: Mapping[str, Usage] = field(default_factory=dict)
-    """Counts of the calls of each tool, by key."""
     per_second: float | None = None
     """Documents per second of the shard just finished, else None."""
 
@@ -77,7 +74,6 @@ def annotate(config: Config, store: ShardStore, plan: Plan) -> Generator[Work]:
                     done.documents + count,
                     done.tokens + outcome.tokens,
                     time.monotonic() - started,
-                    added(done.tools, outcome.tools),
                     count / outcome.seconds,
                 )
             yield done if outcome else replace(done, per_second=None)

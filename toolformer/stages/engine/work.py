@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from toolformer.annotation.shards import ShardStore
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
-from toolformer.tools.runtime import Usage, usages
+from toolformer.tools.runtime import usages
 
 if TYPE_CHECKING:
     from toolformer.annotation.pipeline import Annotation, Annotator
@@ -38,8 +38,6 @@ class Outcome:
     seconds: float = 0.0
     error: str | None = None
     """Bad input, in one line: carried as a value, since engines wrap exceptions in their own."""
-    tools: Mapping[str, Usage] = field(default_factory=dict)
-    """Counts of the calls of each tool, by key."""
 
 
 class Worker:
@@ -74,8 +72,9 @@ class Worker:
                 started = time.monotonic()
                 annotation = batch_tokens.attempt(annotate)
                 seconds = time.monotonic() - started
-                self._store.write(name, annotation.rows, annotation.funnel, documents, seconds)
-                return Outcome(name, True, annotation.tokens, seconds, tools=usages(annotator.tools))
+                used = usages(annotator.tools)
+                self._store.write(name, annotation.rows, annotation.funnel, documents, seconds, used)
+                return Outcome(name, True, annotation.tokens, seconds)
         except UserError as error:
             return Outcome(name, error=str(error))
 
