@@ -38,8 +38,8 @@ def results(root: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for name in RESULTS for path in root.glob(f"generate/*/{name}")}
 
 
-def config(place: Place, root: Path) -> Config:
-    return validate(compose("generate", place.words(root, pause=0)[1:]))
+def config(place: Place, root: Path, *more: str) -> Config:
+    return validate(compose("generate", place.words(root, *more, pause=0)[1:]))
 
 
 def test_the_corpus_is_read_once_and_results_are_left_alone(
@@ -102,6 +102,14 @@ def test_a_shard_is_done_before_the_corpus_has_been_read(
     assert [run.status for run in place.runs(tmp_path)] == ["FINISHED"]
 
 
+def test_another_shard_size_annotates_nothing_again(place: Place, generate: Any, tmp_path: Path) -> None:
+    assert generate() == 0
+    place.log.unlink()
+    assert generate("generate.shard_size=3") == 0 and not place.log.exists()
+    assert len(place.runs(tmp_path)) == 1 and len(place.shards(tmp_path)) == SHARDS
+    assert finished(config(place, tmp_path, "generate.shard_size=3")) == place.runs(tmp_path)[0]
+
+
 def test_the_memory_of_planning_does_not_grow_with_the_corpus(place: Place, tmp_path: Path) -> None:
     """Nine times the documents, in shards of the same size."""
 
@@ -109,8 +117,8 @@ def test_the_memory_of_planning_does_not_grow_with_the_corpus(place: Place, tmp_
         corpus, root = tmp_path / f"{count}.jsonl", tmp_path / f"runs-{count}"
         corpus.write_text("".join(json.dumps({"text": f"{n:06d} " * 2000}) + "\n" for n in range(count)))
         config = validate(compose("generate", place.words(root)[1:]))
-        config.corpus.path, config.corpus.limit, config.generate.shard_size = str(corpus), None, 50
-        plan, store = engine.Plan(config), ShardStore(root / "shards")
+        config.corpus.path, config.corpus.limit = str(corpus), None
+        plan, store = engine.Plan(config, 50), ShardStore(root / "shards")
         tracemalloc.start()
         plan.read(store)
         highest = tracemalloc.get_traced_memory()[1]

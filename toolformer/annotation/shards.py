@@ -82,6 +82,18 @@ class ShardStore:
                 "which scores the texts again"
             )
 
+    @property
+    def shard_size(self) -> int | None:
+        """Documents per shard; None before the first one."""
+        path = self.folder / "shard_size"
+        return int(path.read_text()) if path.is_file() else None
+
+    def keep_shard_size(self, size: int) -> None:
+        """Records the documents per shard, unless that was done."""
+        with locked(self._claim_path("shard_size")):
+            if self.shard_size is None:
+                atomic_write(self.folder / "shard_size", str(size).encode())
+
     def path(self, name: str) -> Path:
         """The shard's Parquet file."""
         return self.folder / f"{name}.parquet"

@@ -63,10 +63,10 @@ def merging(config: Config, shards: Sequence[str] | str) -> Step:
 def finished(config: Config) -> Run | None:
     """The run that did this annotation, if one did; its files may have been removed. Loads no model, writes nothing."""
     instantiate.apply_paths(config)
-    plan = engine.Plan(config)
+    results = instantiate.results(config)
+    plan = engine.Plan(config, _shard_size(config, results))
     if not plan.is_complete:
         plan.read()
-    results = instantiate.results(config)
     run = results.find(merging(config, list(plan.documents)))
     return run if run and results.is_intact(run, or_gone=True) else None
 
@@ -103,10 +103,17 @@ def generate(config: Config, invocation: Invocation = DIRECT) -> Run:
     instantiate.apply_paths(config)
     engine.check(config)
     rules(config)
-    work = _Work(config, instantiate.results(config), engine.Plan(config), invocation)
+    results = instantiate.results(config)
+    shard_size = _shard_size(config, results)
+    work = _Work(config, results, engine.Plan(config, shard_size), invocation)
     if work.plan.is_complete and (done := work.results.done(work.step, config.name)):
         return _logged("already done", done)
     work.store.require_floor(scoring_floor(thresholds(config), config.score.floor))
+    work.store.keep_shard_size(shard_size)
+    if shard_size != config.generate.shard_size:
+        log.info(
+            "generate.shard_size: the shards of this annotation have %d documents, and keep them", shard_size
+        )
     with work.plan.reading(work.store), ExitStack() as stack:
         work.plan.wait(HEAD_START)
         run: Folder | Run | None = None
@@ -123,6 +130,12 @@ def generate(config: Config, invocation: Invocation = DIRECT) -> Run:
         assert run
         _merge(work, run, progress)
     return _logged("done", work.results.get(work.step.key()))
+
+
+def _shard_size(config: Config, results: Results) -> int:
+    """Documents per shard: as the annotation began with, since other shards would annotate its documents again."""
+    store = ShardStore(results.path(annotation(config)))
+    return store.shard_size or config.generate.shard_size
 
 
 @dataclass(frozen=True)

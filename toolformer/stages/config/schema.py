@@ -163,7 +163,8 @@ class GenerateConfig:
     """Annotation."""
 
     shard_size: Count = 8
-    """Documents that are finished and written together: what an interruption can cost."""
+    """Documents that are finished and written together: what an interruption can cost. An
+    annotation keeps the number that it began with."""
 
 
 @dataclass

@@ -30,7 +30,7 @@ STOP_SECONDS = 5.0
 class Plan:
     """The shards of a corpus as far as it has been read, and which of them are still to be done."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, shard_size: int) -> None:
         self.documents: dict[str, int] = {}
         """The number of documents by shard; a name is made of the shard's place and content."""
         self.skipped: dict[str, int] = {}
@@ -42,7 +42,7 @@ class Plan:
         self.missing: set[str] = set()
         """Shards that are not done."""
         self.is_complete = False
-        self._size = config.generate.shard_size
+        self._size = shard_size
         self._config = config.corpus
         self._corpus = instantiate.corpus(config.corpus)
         self._todo: deque[str] = deque()
