@@ -16,7 +16,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 
 
 def test_documents_in_one_kernel_attend_as_one_by_one() -> None:
-    assert attention.runs_in_one_kernel(torch.device("cuda"))
+    for shape in ((4, 2, 64), (9, 3, 64), (8, 8, 128)):
+        assert attention._kernel_problem(*shape, torch.bfloat16, torch.device("cuda")) is None
 
 
 def test_replayed_graphs_continue_prompts_as_a_cpu_does(

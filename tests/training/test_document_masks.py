@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from tests.training.conftest import CONTEXT, TEXTS, build_model
+from tests.training.conftest import CONTEXT, TEXTS, WINDOW, build_model
 from toolformer.errors import UserError
 from toolformer.training import attention
 from toolformer.training.data import IGNORED, PackedTexts, single, whole
@@ -110,5 +110,65 @@ def test_a_model_whose_positions_scale_with_its_batch_takes_a_text_at_a_time() -
     model = build_model("phi3", "sdpa", rope_parameters=rope, original_max_position_embeddings=24)
     assert choose_isolation(model, 24, rows=8) == "positions"
     assert choose_isolation(model, 32, rows=1) == "single"
-    with pytest.raises(UserError, match="with a text of 25 tokens; set trainer.micro_batch_size=1, or"):
+    with pytest.raises(
+        UserError, match="micro_batch_size=1, or lower trainer.sequence_length to at most 24, original_max"
+    ):
         choose_isolation(model, 25, rows=2)
+
+
+def test_a_small_leak_is_a_leak() -> None:
+    """Llama 4 scales some layers' queries by how far a token is from the sequence's first one, whatever its position."""
+    model = build_model("llama4_text", floor_scale=WINDOW, attn_scale=0.05, no_rope_layers=[1, 0])
+    assert choose_isolation(model, 32, rows=1) == "single"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rounding_is_not_a_leak(dtype: torch.dtype) -> None:
+    assert choose_isolation(build_model("mixtral").to(dtype), CONTEXT, rows=2) == "positions"
+
+
+def kernel(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bounds: Any, *_: Any) -> torch.Tensor:
+    """What the kernel of a GPU computes."""
+    positions = torch.cat([torch.arange(n) for n in bounds.diff().tolist()])[None]
+    return attention._one_by_one(query, key, value, positions, 0.0, None)
+
+
+def without_gradient(*arguments: Any) -> torch.Tensor:
+    return kernel(*arguments) * 0.5 + kernel(*arguments).detach() * 0.5
+
+
+def broken(*_: Any) -> torch.Tensor:
+    raise RuntimeError("no kernel image is available for execution on the device")
+
+
+@pytest.mark.parametrize(
+    ("replacement", "problem"),
+    [
+        (kernel, None), (without_gradient, "heads of 96: its gradient differs by 50%"),
+        (lambda *given: kernel(*given) * 1.1, "heads of 96: its output differs by 10%"), (broken, "heads of 96: no kernel image"),
+    ],
+)  # fmt: skip
+def test_a_kernel_is_tried_forward_and_backward(
+    replacement: Any, problem: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "_in_one_kernel", replacement)
+    found = attention._kernel_problem(4, 2, 96, torch.bfloat16, torch.device("cpu"))
+    assert (problem in found) if problem and found else found == problem
+
+
+def test_a_kernel_is_tried_in_the_shapes_of_the_model(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With one that does not work, attention stays as it was."""
+    tried: list[Any] = []
+
+    def problem(*shape: Any) -> str:
+        tried.append(shape)
+        return "too old a GPU"
+
+    monkeypatch.setattr(attention, "_kernel_problem", problem)
+    monkeypatch.setattr(attention, "_has_kernel", lambda device: True)
+    model = build_model("qwen2", "sdpa")
+    assert choose_isolation(model, 32, 2, by_document=True, dtype=torch.bfloat16) == "positions"
+    assert tried == [(2, 1, 8, torch.bfloat16, torch.device("cpu"))]
+    assert model.config._attn_implementation == "sdpa" and "too old a GPU" in caplog.text

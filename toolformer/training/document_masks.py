@@ -32,8 +32,11 @@ KNOWN: dict[str, Isolation] = {
 }
 """By `model_type`, for weights that DeepSpeed has spread over processes, which cannot be tried."""
 
-# Documents that attend to each other change logits by orders of magnitude more than rounding.
-_LEAK = 0.01
+# How far rounding may move logits, as a share of their standard deviation: in one of a thousand tokens it chooses another one
+# of two equally good experts.
+_ROUNDING = {torch.float32: 1e-3, torch.bfloat16: 0.1}
+# Parts of the names of keys that are lengths: windows and chunks of attention, and where positions begin to be scaled.
+_LENGTHS = ("window", "chunk", "original_max_position")
 # Logits per token that are compared; a whole vocabulary takes gigabytes.
 _COMPARED = 256
 
@@ -85,14 +88,19 @@ def collator(model: Any, tokenizer: Any, isolation: Isolation, size: int | None 
 
 
 @torch.no_grad()
-def choose_isolation(model: Any, size: int, rows: int, by_document: bool = False) -> Isolation:
-    """The way this model keeps documents apart: packed documents have the logits that they have alone.
+def choose_isolation(
+    model: Any, size: int, rows: int, by_document: bool = False, dtype: torch.dtype = torch.float32
+) -> Isolation:
+    """The way this model keeps documents apart: packed documents have the logits that they have alone, but for rounding.
 
     Args:
         model: in evaluation mode.
-        size: tokens per sequence: tried documents are as long, because of attention windows and scaled positions.
-        rows: sequences per batch. UserError if another row changes how the model reads a text.
+        size: tokens per sequence: tried documents fill one, because of attention windows, chunks and scaled positions.
+        rows: sequences per batch.
         by_document: whether to attend within each document without a mask, where the model allows it.
+        dtype: of training's matrix products.
+
+    UserError if the model reads a text differently beside another row.
     """
     model_type = str(getattr(model.config, "model_type", ""))
     if any(parameter.numel() == 0 for parameter in model.parameters()):
@@ -102,7 +110,7 @@ def choose_isolation(model: Any, size: int, rows: int, by_document: bool = False
         before = getattr(model.config, "_attn_implementation", None)
         if by_document and before == "sdpa":
             model.set_attn_implementation(attention.NAME)
-            if not probe.passes("positions"):
+            if not probe.passes("positions") or not attention.kernel_works(model, dtype):
                 model.set_attn_implementation(before)
         return "positions"
     if probe.passes("mask"):
@@ -111,47 +119,67 @@ def choose_isolation(model: Any, size: int, rows: int, by_document: bool = False
     if rows > 1 and not probe.passes("single"):
         raise UserError(
             f"model: {model_type} reads a short text differently in one batch with a text of {size} tokens; set "
-            "trainer.micro_batch_size=1, or trainer.sequence_length to at most original_max_position_embeddings of its "
-            "config.json"
+            f"trainer.micro_batch_size=1, or lower trainer.sequence_length{_windows(model.config, size)}"
         )
     return "single"
 
 
+def _windows(config: Any, size: int) -> str:
+    """The shortest length of texts that the configuration treats in its own way, for a message."""
+    windows = {
+        key: value
+        for key, value in config.get_text_config().to_dict().items()
+        if isinstance(value, int) and 1 < value < size and any(word in key for word in _LENGTHS)
+    }
+    key = min(windows, key=lambda key: windows[key], default="")
+    return f" to at most {windows[key]}, {key} of its config.json" if key else ""
+
+
 class _Probe:
-    """Two documents that fill a sequence, and if a batch has several rows one that fills another, with their logits alone."""
+    """Documents of several lengths, two filling a sequence, and the logits that each has alone."""
 
     def __init__(self, model: Any, size: int, rows: int) -> None:
         self.model = model
-        first = min(6, size // 2)
-        lengths = [first, size - first, size][: 2 if rows == 1 else 3]
+        # A short and a long document, as scaled positions depend on the longest; and two of about the same length, neither of
+        # which is a multiple of a chunk of attention.
+        short, half = min(6, size // 2), max(1, size // 2 - 3)
+        lengths = [short, size - short, half, size - half, size]
         vocabulary = int(model.get_input_embeddings().weight.shape[0])
         ids = np.random.default_rng(0).integers(0, vocabulary, sum(lengths)).astype(np.int32)
         starts = np.cumsum([0, *lengths])
         self.documents = TokenizedTexts(ids, starts, np.zeros(len(ids), dtype=np.int8))
-        self.apart: Layout = [[(n, 0, length)] for n, length in enumerate(lengths)]
-        self.packed: Layout = [self.apart[0] + self.apart[1], *self.apart[2:]]
-        self.alone = [self._logits("single", [sequence])[0] for sequence in self.apart]
-        self.leak = self._distance("single", self.packed)
+        pieces = [(n, 0, length) for n, length in enumerate(lengths)]
+        self.alone = [self._logits("single", [[piece]])[0] for piece in pieces]
+        another_row: Layout = [[pieces[4]]] if rows > 1 else []
+        self.packed: list[Layout] = [[pieces[:2], *another_row], [pieces[2:4]]]
+        self.apart: list[Layout] = [[[pieces[0]], [pieces[1]], *another_row]]
+        deviation = float(torch.cat(self.alone).std(1).mean())
+        self.tolerance = _ROUNDING.get(model.dtype, _ROUNDING[torch.bfloat16]) * deviation
 
     def passes(self, way: Isolation) -> bool:
         """Whether each document has the same logits as alone."""
-        try:
-            distance = self._distance(way, self.apart if way == "single" else self.packed)
-        except torch.OutOfMemoryError:
-            raise
-        except (TypeError, ValueError, RuntimeError, LookupError, AttributeError):
-            return False  # it does not accept such inputs
-        # With broken weights (NaN) training ends by itself.
-        return distance <= _LEAK * self.leak or math.isnan(self.leak)
+        for layout in self.apart if way == "single" else self.packed:
+            numbers = [piece[0] for sequence in layout for piece in sequence]
+            try:
+                logits = torch.cat(self._logits(way, layout))
+            except torch.OutOfMemoryError:
+                raise
+            except (TypeError, ValueError, RuntimeError, LookupError, AttributeError):
+                return False  # it does not accept such inputs
+            alone = [self.alone[number] for number in numbers]
+            parts = logits.split([len(document) for document in alone])
+            if not all(self._is_rounding(*pair) for pair in zip(parts, alone, strict=True)):
+                return False
+        return True
 
-    def _distance(self, way: Isolation, layout: Layout) -> float:
-        """Distance of logits from those alone: the largest per token, averaged per document, the largest of all documents.
+    def _is_rounding(self, logits: torch.Tensor, alone: torch.Tensor) -> bool:
+        """Whether logits [tokens, logits] differ by rounding: the largest of each token, averaged over the tokens.
 
         Averaged, since rounding may choose another one of two equally good experts for a token.
         """
-        logits = torch.cat(self._logits(way, layout)).split(self.documents.lengths)
-        pairs = zip(logits, self.alone, strict=True)
-        return float(torch.stack([(packed - alone).abs().amax(1).mean() for packed, alone in pairs]).max())
+        distance = float((logits - alone).abs().amax(1).mean())
+        # With broken weights (NaN) training ends by itself.
+        return distance <= self.tolerance or math.isnan(distance)
 
     def _logits(self, way: Isolation, layout: Layout) -> list[torch.Tensor]:
         """[tokens, logits] of each sequence."""

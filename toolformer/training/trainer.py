@@ -17,7 +17,7 @@ from transformers import TrainingArguments, set_seed
 
 from toolformer.errors import UserError
 from toolformer.lm import loading
-from toolformer.training import attention, checkpoints, lora
+from toolformer.training import checkpoints, lora
 from toolformer.training.data import PackedTexts, single, whole
 from toolformer.training.distributed import deepspeed_configuration, processes, rank
 from toolformer.training.document_masks import Isolation, choose_isolation, collator
@@ -110,10 +110,12 @@ def _trainer(
     if not settings.deepspeed:  # which moves its parts itself
         model.to(arguments.device)
     by_document = not settings.compile and (
-        arguments.device.type == "cpu"
-        or (arguments.bf16 and not _drops_attention(model) and attention.runs_in_one_kernel(arguments.device))
+        arguments.device.type == "cpu" or (arguments.bf16 and not _drops_attention(model))
     )
-    isolation = choose_isolation(model, settings.sequence_length, settings.micro_batch_size, by_document)
+    products = torch.bfloat16 if arguments.bf16 else torch.float32
+    isolation = choose_isolation(
+        model, settings.sequence_length, settings.micro_batch_size, by_document, products
+    )
     objective = make_objective(arguments.device)
     # Otherwise processes would get some sequences twice to fill their last micro batch.
     together = settings.micro_batch_size * processes()
