@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from toolformer.data import Document
 from toolformer.decoding.decoder import Completion, Decoder
-from toolformer.decoding.settings import TRAINED_ON
+from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ class Toolformer:
         config = _config(overrides)
         is_place = "/" in model or Path(model).exists() or model in (config.model, *EMBEDDED_MODELS)
         if not is_place:
-            if config.system not in TRAINED_ON:
+            if not SYSTEMS[config.system].trained_on:
                 raise UserError(
                     f"system={config.system} is not trained, so there is no {model} run of it; name a model, such as --model smollm2"
                 )
             results, command = instantiate.results(config), " ".join(overrides)
             preferred = preferred_training(config, command)
             try:
-                run = train_run(results, model, TRAINED_ON[config.system], config.name, preferred)
+                run = train_run(results, model, SYSTEMS[config.system].trained_on, config.name, preferred)
                 model = str(model_folder(run))
             except UserError as error:
                 if model == LATEST:

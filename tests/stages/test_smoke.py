@@ -65,7 +65,9 @@ def test_an_experiment_continues_and_shows_its_summary(root: Path, tmp_path: Pat
     assert {results.get(run.parent).name for run in evaluated} == {"smoke: evaluate over system"}
     made = {run.id: run.ended for run in results.all_runs("generate", "train", "evaluate")}
     assert made.keys() == before.keys() and sum(made[name] != before[name] for name in made) == 2
-    assert "From texts to kept calls" in shown and all(SYSTEMS[system] in shown for system in PAPER_SYSTEMS)
+    assert "From texts to kept calls" in shown and all(
+        SYSTEMS[system].title in shown for system in PAPER_SYSTEMS
+    )
     assert "Runs" not in shown.split(), "a summary"
     last = " ".join(shown.strip().split("\n\n")[-1].split())
     assert "The difference is" in last, "it ends with what calls are worth"
@@ -202,7 +204,7 @@ def test_an_evaluation_says_whom_it_asked(smoke_runs: Path) -> None:
         assert run.made_from == ([] if system == "model" else [results.runs("train", data=data)[0].id])
         assert run.metrics["dateset/n"] == 4 and run.metrics["heldout_perplexity/n"] == 2
         assert run.facts["dtype"] == dtype_name("float32", "auto")
-        assert run.name.startswith(f"smoke: {SYSTEMS[system]} {GOLDEN.name}")
+        assert run.name.startswith(f"smoke: {SYSTEMS[system].title} {GOLDEN.name}")
         samples = table(run, "samples/dateset")
         assert len(samples) == 4 and (system == "toolformer" or not any(row["tool"] for row in samples))
 

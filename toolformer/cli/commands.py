@@ -121,14 +121,14 @@ def complete(arguments: list[str]) -> int:
     options = parser.parsed(arguments, "decoding.k=3 tools=[calculator]")
     if options.tokens < 1:
         raise UserError(f"complete: --tokens is {options.tokens}; it must be at least 1")
-    from toolformer.decoding.settings import TRAINED_ON
+    from toolformer.decoding.settings import SYSTEMS
 
     config = configured("evaluate", options.overrides)
     named = [override for override in options.overrides if override.startswith("model=")]
     if options.model and named:
         raise UserError(f"complete: --model {options.model} and {named[0]} are two models; leave one out")
     model = options.model or (
-        config.model if named and config.system not in TRAINED_ON else config.checkpoint
+        config.model if named and not SYSTEMS[config.system].trained_on else config.checkpoint
     )
     log.info("complete: loading %s", model)  # before PyTorch is imported, which may take half a minute
     from rich.text import Text

@@ -15,22 +15,36 @@ from toolformer.data.bounds import (
 from toolformer.errors import UserError, near
 from toolformer.step import NOTHING
 
-SYSTEMS = {
-    "model": "M",
-    "model_cc": "M + CC",
-    "toolformer_disabled": "Toolformer (disabled)",
-    "toolformer": "Toolformer",
-    "prompted": "Prompted",
-    "baseline": "Baseline",
+
+@dataclass(frozen=True)
+class SystemType:
+    """A kind of system that is compared."""
+
+    title: str
+    trained_on: str = ""
+    """The data of its training; empty where it is not trained. Two systems are one model."""
+    knows_calls: bool = False
+    """Whether the start token is forbidden where no call may start; otherwise the model is decoded as it is."""
+    calls_tools: bool = False
+
+
+SYSTEMS: Mapping[str, SystemType] = {
+    "model": SystemType("M"),
+    "model_cc": SystemType("M + CC", "plain"),
+    "toolformer_disabled": SystemType("Toolformer (disabled)", "augmented", knows_calls=True),
+    "toolformer": SystemType("Toolformer", "augmented", knows_calls=True, calls_tools=True),
+    "prompted": SystemType("Prompted", knows_calls=True, calls_tools=True),
+    "baseline": SystemType("Baseline"),
 }
+"""By their keys in the configuration."""
 PAPER_SYSTEMS = tuple(SYSTEMS)[:4]
 """The four that the paper compares, in its order."""
-PLAIN = ("model", "model_cc", "baseline")
-"""Systems that were never taught to call: decoded as they are, no token forbidden."""
-CALLING = ("toolformer", "prompted")
-"""Systems that call tools."""
-TRAINED_ON = {"model_cc": "plain", "toolformer_disabled": "augmented", "toolformer": "augmented"}
-"""The data of the systems that are trained; two of them are one model."""
+
+
+def trained_on(system: str) -> str:
+    """The data of a system's training; empty for one that is not trained, or not known."""
+    return SYSTEMS[system].trained_on if system in SYSTEMS else ""
+
 
 BATCH_SIZE = 32
 """Prompts decoded together where their number is `auto` and no GPU's memory is to be filled."""

@@ -197,7 +197,7 @@ def _results(evaluations: Sequence[Run]) -> str:
             measure = "perplexity" if "perplexity" in metrics else "percent correct"
             rows.append(
                 (
-                    *(title_of(task), SYSTEMS[run.facts["system"]], run.facts.get("policy", "")),
+                    *(title_of(task), SYSTEMS[run.facts["system"]].title, run.facts.get("policy", "")),
                     *(f"{value:.2f}", measure, interval, f"{metrics.get('n', 0):,.0f}"),
                     *(f"{metrics.get('n_ac', 0):,.0f}", run.facts.get("dtype", ""), run.id[:8]),
                 )

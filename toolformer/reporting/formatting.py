@@ -18,7 +18,7 @@ from toolformer.statistics.intervals import wilson
 UNKNOWN = "dtype not recorded"
 T = TypeVar("T", Cell, Table)
 
-SYSTEMS: Mapping[str, str] = {system: settings.SYSTEMS[system] for system in settings.PAPER_SYSTEMS}
+SYSTEMS: Mapping[str, str] = {system: settings.SYSTEMS[system].title for system in settings.PAPER_SYSTEMS}
 TASKS: Mapping[str, str] = {
     "lama_squad": "SQuAD", "lama_google_re": "Google-RE", "lama_trex": "T-REx",
     "asdiv": "ASDiv", "svamp": "SVAMP", "mawps": "MAWPS", "arithmetic": "Arithmetic",

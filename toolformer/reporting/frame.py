@@ -14,7 +14,7 @@ from typing import Any
 from pandas import DataFrame, Series, concat
 
 from toolformer.benchmarks import GROUPS, PAPER, TASKS
-from toolformer.decoding.settings import PAPER_SYSTEMS, TRAINED_ON
+from toolformer.decoding.settings import PAPER_SYSTEMS, trained_on
 from toolformer.evaluation.metrics import FAULTS
 from toolformer.results import Run
 
@@ -85,7 +85,7 @@ def frame(evaluated: Sequence[Run], trained: Runs, annotated: Runs) -> DataFrame
             "policy": run.facts.get("policy", DEFAULT_POLICY),
             "wording": run.facts.get("wording", PAPER),
             "baseline": baselines.get(run.id, ""),
-            "data": TRAINED_ON.get(system, ""),
+            "data": trained_on(system),
             "model": (training or run).setting("model", ""),
             "training": step.key() if step else "",
             "replicate": step.key(without=["seed"]) if step else "",

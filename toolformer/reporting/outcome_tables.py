@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from toolformer.benchmarks import GROUPS
-from toolformer.decoding.settings import TRAINED_ON
+from toolformer.decoding.settings import trained_on
 from toolformer.evaluation.metrics import GOLD_NATS
 from toolformer.reporting import paper
 from toolformer.reporting.data import Evidence, Score
@@ -98,12 +98,12 @@ def cost(evidence: Evidence) -> Table:
     rules: list[int] = []
     for system in ordered([*SYSTEMS, *(row for row, _ in evidence.scores)], SYSTEMS):
         scores = [score for (row, _), score in evidence.scores.items() if row == system]
-        trained = evidence.trained.get(TRAINED_ON.get(system, ""))
+        trained = evidence.trained.get(trained_on(system))
         if not scores and not trained:
             continue
         if system not in SYSTEMS:
             rules = rules or [len(rows)]
-        making = _making(*trained) if trained else [cell(None if system in TRAINED_ON else "")] * 4
+        making = _making(*trained) if trained else [cell(None if trained_on(system) else "")] * 4
         runs = {score.run.id[:8]: repeats(score.run) for score in scores}
         first, again = next(iter(runs), ""), "; ".join(runs.values())
         answers = (replace(answer, run=first, command=again) for answer in _answers(scores))

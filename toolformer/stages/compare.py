@@ -150,7 +150,7 @@ def _title(runs: Sequence[Run]) -> str:
     facts = runs[0].facts
     system = facts.get("system", "")
     k = f"k={facts.get('policy', '')}" if system == "toolformer" else ""
-    parts = filter(None, (SYSTEMS.get(system, system), facts.get("baseline"), k))
+    parts = filter(None, (SYSTEMS[system].title if system in SYSTEMS else system, facts.get("baseline"), k))
     seeds = f"{len(runs)} seeds" if len(runs) > 1 else ""
     dtypes = dict.fromkeys(str(run.facts["dtype"]) for run in runs if run.facts.get("dtype"))
     about = filter(None, (*(run.id[:8] for run in runs), seeds, ", ".join(dtypes)))

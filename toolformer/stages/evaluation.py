@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from toolformer.benchmarks import PAPER
 from toolformer.data import content_hash
-from toolformer.decoding.settings import CALLING, SYSTEMS
+from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError
 from toolformer.results import Results
 from toolformer.stages import instantiate
@@ -56,15 +56,15 @@ class Evaluation:
     def title(self) -> str:
         """The system, the model, k and the wording, as far as they say something."""
         config, system = self.config, self.system
-        k = f"k={system.policy}" if config.system in CALLING else ""
+        k = f"k={system.policy}" if SYSTEMS[config.system].calls_tools else ""
         wording = "" if config.wording == PAPER else f"wording={config.wording}"
-        return " ".join(filter(None, (SYSTEMS[config.system], system.model_name, k, wording)))
+        return " ".join(filter(None, (SYSTEMS[config.system].title, system.model_name, k, wording)))
 
     @property
     def about(self) -> dict[str, str]:
         """Lines of the run's description."""
         names = {
-            "system": SYSTEMS[self.config.system],
+            "system": SYSTEMS[self.config.system].title,
             "model": self.system.model_name,
             "k": self.system.policy,
         }

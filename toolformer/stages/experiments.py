@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from toolformer.decoding.settings import PAPER_SYSTEMS, TRAINED_ON
+from toolformer.decoding.settings import PAPER_SYSTEMS, SYSTEMS
 from toolformer.errors import UserError
 from toolformer.results import Run
 from toolformer.results.folder import add_name
@@ -141,7 +141,7 @@ def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> None:
             trained = {job.config.data for job in found.values() if job.stage == "train"}
             if stage == "evaluate" and upstream and not needs and trained and upstream[1].data not in trained:
                 data = upstream[1].data  # an older training may be of other texts
-                others = ",".join(name for name in PAPER_SYSTEMS if TRAINED_ON.get(name) != data)
+                others = ",".join(name for name in PAPER_SYSTEMS if SYSTEMS[name].trained_on != data)
                 raise UserError(
                     f"run: system={config.system} reads a training with data={data}, which this sweep leaves out; "
                     f"add system={others}, or add {data} to data="
@@ -191,8 +191,8 @@ def _upstream(stage: str, config: Config) -> tuple[str, Config] | None:
     """The stage and the configuration whose result a job reads, where no run is named."""
     if stage == "train" and config.dataset == LATEST:
         return "generate", config
-    if stage == "evaluate" and config.checkpoint == LATEST and config.system in TRAINED_ON:
-        return "train", replace(config, data=TRAINED_ON[config.system])
+    if stage == "evaluate" and config.checkpoint == LATEST and SYSTEMS[config.system].trained_on:
+        return "train", replace(config, data=SYSTEMS[config.system].trained_on)
     if stage == "explain":
         return "evaluate", config
     return None

@@ -125,7 +125,7 @@ class _Climb:
 
     def about(self) -> dict[str, object]:
         """For the description."""
-        system = SYSTEMS[self.job.config.system]
+        system = SYSTEMS[self.job.config.system].title
         return {"evaluation": self.run.id, "system": system, "benchmarks": ", ".join(self.samples)}
 
     def log(self, active: Folder) -> None:

@@ -18,7 +18,7 @@ from toolformer.annotation.candidates import ToolSettings
 from toolformer.calls import CallSyntaxError
 from toolformer.data import Corpus, Document, FileCorpus, HubCorpus, assets, demo_corpus
 from toolformer.decoding import examples
-from toolformer.decoding.settings import PLAIN
+from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError, one_line
 from toolformer.results import Dataset, Results
 from toolformer.stages.config import Config, CorpusConfig
@@ -162,7 +162,9 @@ def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
     language_model.batch_tokens = batch_tokens(config, language_model)
     if config.system == "prompted":
         return PromptedDecoder(language_model, tools, **settings, **further)
-    return Decoder(language_model, tools, mode="plain" if config.system in PLAIN else "tools", **settings)
+    return Decoder(
+        language_model, tools, mode="tools" if SYSTEMS[config.system].knows_calls else "plain", **settings
+    )
 
 
 def batch_tokens(config: Config, language_model: LanguageModel) -> int:

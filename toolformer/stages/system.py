@@ -9,8 +9,7 @@ from typing import Any
 
 from toolformer.decoding import examples
 from toolformer.decoding.settings import (
-    CALLING,
-    TRAINED_ON,
+    SYSTEMS,
     cache_key_fields,
     policy_label,
 )
@@ -42,7 +41,7 @@ class System:
 
         UserError if there is no such training.
         """
-        if config.system not in TRAINED_ON:
+        if not (data := SYSTEMS[config.system].trained_on):
             return cls(config)
         folder = Path(config.checkpoint).expanduser()
         if (folder / "config.json").is_file():  # of another trainer
@@ -50,7 +49,7 @@ class System:
         is_checkpoint = config.model == LATEST  # instead of a model's name
         reference = LATEST if is_checkpoint else config.checkpoint
         preferred = preferred_training(config, "" if is_checkpoint else command)
-        run = train_run(results, reference, TRAINED_ON[config.system], config.name, preferred)
+        run = train_run(results, reference, data, config.name, preferred)
         if not is_checkpoint:
             check_base(run, config.model, command)
         return cls(config, run)
@@ -58,7 +57,7 @@ class System:
     @cached_property
     def calls(self) -> bool:
         """Whether it calls tools."""
-        return self.config.system in CALLING and self.config.decoding.k > 0
+        return SYSTEMS[self.config.system].calls_tools and self.config.decoding.k > 0
 
     @cached_property
     def decoding(self) -> dict[str, Any]:
