@@ -1,19 +1,25 @@
 """Speed of top-k API decoding, in one run on the same prompts and the same model.
 
     python -m benchmarks.speed.decode [prompts=256] [batch=32] [new_tokens=32] [k=10] [model=smollm2] [tools=calculator,calendar]
-        [dtype=auto]
+        [dtype=auto] [turns=3]
 
 Run it in the repository's folder. Three decoders continue the same prompts: this project with its tools; stock batched
 `generate` without tools, at the same batch size; and the tests' reference implementation (tests/textbook.py), one prompt and
 one full pass per token at a time. No text may end before `new_tokens`, so all three write equally much. Tokens are counted if
 the model wrote them and they stayed: those of executed calls, but not those of results and of calls that were rolled back.
-Prints a table, and its ratios as one JSON object on the last line: `share_of_plain_generate` and `speedup_vs_reference`
-(tokens per second), `peak_memory_gib` and on a GPU `gpu_busy`.
+The first two take turns, so that other work on the machine slows both. Prints a table of the last turn, and as one JSON object on
+the last line the median ratios of tokens per second, `share_of_plain_generate` (with those of all turns) and
+`speedup_vs_reference`; `row_passes_per_token` and `mean_rows`, which explain the share: tokens that a row reads for each one that
+counts, and rows per step of the batch; `peak_memory_gib` and on a GPU `gpu_busy`.
 """
 
+import statistics
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest.mock import patch
 
 import torch
 from tqdm import tqdm
@@ -43,6 +49,7 @@ class Options:
     model: str = "smollm2"
     tools: str = "calculator,calendar"
     dtype: str = "auto"
+    turns: int = 3
 
 
 @dataclass
@@ -57,6 +64,25 @@ class Timing:
     @property
     def rate(self) -> float:
         return self.tokens / self.seconds
+
+
+@dataclass
+class Steps:
+    """Counts the rows of steps of single tokens."""
+
+    rows: list[int] = field(default_factory=list)
+
+    @contextmanager
+    def counted(self, language_model: LanguageModel) -> Iterator[None]:
+        """Counts those of this model."""
+        step = language_model.step
+
+        def counting(ids: torch.Tensor, *rest: Any) -> torch.Tensor:
+            self.rows.append(len(ids))
+            return step(ids, *rest)
+
+        with patch.object(language_model, "step", counting):
+            yield
 
 
 def product(
@@ -138,19 +164,28 @@ def main(options: Options) -> None:
     warm_up = (documents, options) if on_gpu else (documents[:2], replace(options, new_tokens=2))
 
     product(model, tools, *warm_up)
-    with measured_usage() as usage:
-        timings = {"toolformer": product(model, tools, documents, options)}
     with stock_layers():
         plain_generate(model, *warm_up)
-        timings["generate, no tools"] = plain_generate(model, documents, options)
-        timings["reference"] = reference(model, tools, few, options)
-    ours, plain, single = (timing.rate for timing in timings.values())
+    turns, steps = list[tuple[Timing, Timing]](), Steps()
+    with measured_usage() as usage:
+        for _ in range(options.turns):
+            with steps.counted(model):
+                ours = product(model, tools, documents, options)
+            with stock_layers():
+                turns.append((ours, plain_generate(model, documents, options)))
+    shares = [ours.rate / plain.rate for ours, plain in turns]
+    ours, plain = turns[-1]
+    slow = reference(model, tools, few, options)
+    timings = {"toolformer": ours, "generate, no tools": plain, "reference": slow}
     show(
         f"{options}, {model.dtype}, {model.device}",
         {name: vars(side) | {"tokens/s": side.rate} for name, side in timings.items()},
         {
-            "share_of_plain_generate": round(ours / plain, 3),
-            "speedup_vs_reference": round(ours / single, 2),
+            "share_of_plain_generate": round(statistics.median(shares), 3),
+            "shares": [round(share, 3) for share in shares],
+            "row_passes_per_token": round(sum(steps.rows) / options.turns / ours.tokens, 3),
+            "mean_rows": round(statistics.mean(steps.rows), 1),
+            "speedup_vs_reference": round(ours.rate / slow.rate, 2),
         }
         | usage.results(),
     )
