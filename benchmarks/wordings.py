@@ -12,34 +12,34 @@ from toolformer.errors import UserError
 
 TEMPLATES: Mapping[str, Mapping[str, str]] = {
     "statement_prompt": {
-        "a": "Continue this statement with the right words: {text}",
-        "b": "Everything that stands here is true. {text}",
-        "c": "The next line ends with a fact that you know.\n{text}",
+        "a": "Continue this statement so that it is true: {text}",
+        "b": "The following statement is true. {text}",
+        "c": "Here is a well-known fact.\n{text}",
         "d": "Fact: {text}",
     },
     "math_prompt": {
-        "a": "{problem} So the number that we look for is",
+        "a": "{problem} So the final number is",
         "b": "Solve this problem. {problem} Solution:",
-        "c": "Here is a problem with numbers: {problem}\nIts result is",
+        "c": "Here is a math problem: {problem}\nThe result is",
         "d": "{problem} Work it out. Result:",
     },
     "question_prompt": {
         "a": "Please tell me: {question}",
         "b": "{question} In a few words:",
-        "c": "Somebody wants to know something and asks: {question} The reply is:",
-        "d": "Quiz: {question}\nSolution:",
+        "c": "Someone asks you: {question} Your reply:",
+        "d": "Quiz question: {question}\nCorrect response:",
     },
     "passage_prompt": {
-        "a": "Read this paragraph. {context} With its help, reply in English: {asked}",
-        "b": "{context}\nThis is asked about the text, and you reply in English: {asked}",
-        "c": "You have just read this: {context} Somebody asks you: {asked} Your reply, in English:",
-        "d": "The solution is in this text: {context} The question was: {asked} In English, the solution is",
+        "a": "Read this paragraph. {context} Based on it, reply in English: {asked}",
+        "b": "{context}\nHere is a question about the text above. Reply to it in English. {asked}",
+        "c": "You have just read this passage: {context} Someone asks you: {asked} Your reply, in English:",
+        "d": "Text: {context}\nQuestion: {asked}\nResponse in English:",
     },
     "arithmetic": {
         "a": "{asked} It is",
         "b": "Work this out: {asked}\nResult:",
-        "c": "Do the sum. {asked} The result is",
-        "d": "A calculation: {asked} The number is",
+        "c": "Do this calculation. {asked} The result is",
+        "d": "Arithmetic exercise: {asked}\nSolution:",
     },
 }
 """Each ends where the answer begins. `asked` is the question as published, `question` that with its question mark,

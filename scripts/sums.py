@@ -48,136 +48,20 @@ STREETS = [
     for kind in ("Lane", "Street")
 ]
 
-_ANY = "+5 -5 *3 /4 n3"
-PATTERNS: dict[str, list[Pattern]] = {
-    "symbols": [
-        (_ANY, "The slip on the notice board read {a} {s} {b} = {c}, and {N} copied it into the ledger before lunch."),
-        (_ANY, "{N} worked it out on the back of an envelope: {a} {s} {b} = {c}. Nobody in the {place} office asked to see the envelope."),
-        (_ANY, "{a}{s}{b}={c} had been chalked on the cellar wall in {N}'s handwriting, and nobody had the heart to wipe it off."),
-        ("+4;-4 *3;+5 /4;*3", "The sheet says {a} {s} {b} = {c}, then {f} {t} {d} = {e}, and {N} has put a tick beside both."),
-        (_ANY, "In {N}'s notebook the line {a} {s} {b} = {c} is underlined twice, next to a small drawing of a cat."),
-        ("+3>-3 *2>+4 -4>+4 q3>*", "First {a} {s} {b} = {c}, and after that {c} {t} {d} = {e}, which is the figure to send to {place}."),
-        (_ANY, "Punched into the old machine, {a} {s} {b} printed as {c}, in purple ink, on paper that had seen better days."),
-    ],
-    "brackets": [
-        ("*3", "The {place} depot keeps {a} crates of {b} {thing} each ({a} {s} {b} = {c}), and only {N} has the key."),
-        ("+3", "{N} drove {a} km on Monday and {b} km on Tuesday ({a} {s} {b} = {c}), most of it behind a tractor."),
-        ("-4", "Of the {a} tickets printed for {place}, {b} came back unsold ({a} {s} {b} = {c} sold), which {N} calls a good year."),
-        ("q4", "A book of {a} pages in {b} evenings ({a} {s} {b} = {c} pages an evening) is a pace that {N} can keep."),
-        ("*2>-2", "{N} bought {a} boxes of {b} {thing} ({a} {s} {b} = {c}) and gave {d} of them away ({c} {t} {d} = {e}) before the weekend."),
-        ("+5 -5", "The new figure for {place} (that is, {a} {w} {b}, or {c}) replaces the one printed on the poster."),
-    ],
-    "words": [
-        (_ANY, "{a} {w} {b} is {c}, said {N}, without looking up from the crossword in the {place} paper."),
-        ("+4 *3", "As {N} likes to say, {a} {w} {b} makes {c}, whatever the weather in {place} is doing."),
-        (_ANY, "{a} {w} {b} equals {c}. That was the first line on the sheet that {N} handed in, and the neatest."),
-        ("+5 -5 *3", "By my count {a} {w} {b} comes to {c}, but {N} may want to go over it again tonight."),
-        ("+4;*3 -4;+3 *3;/4", "{N} knows by heart that {a} {w} {b} is {c}, and had no trouble seeing that {f} {v} {d} is {e}."),
-        (_ANY, "Out loud it sounded simple enough: {a} {w} {b}, so {c}, and on to the next one before the bell rang."),
-    ],
-    "noun of": [
-        ("+5 *3", "The {noun} of {a} and {b} is {c}, which {N} wrote in the last column of the page."),
-        ("+5 -5 *3", "{N} was asked for the {noun} of {a} and {b}, thought for a moment, and gave {c} as the answer."),
-        ("-5", "Between {a} and {b} there is a difference of {c}, and that gap is what the people of {place} argue about."),
-        ("/4 q4", "The quotient of {a} and {b} is {c}. {N} had the right answer but had written it upside down."),
-        ("+5 *3 -4", "For the {noun} of the two numbers {a} and {b} we have {noun} = {c}, as the margin of the old workbook shows."),
-        ("+3>*", "The sum of {a} and {b} is {c}. The product of that and {d} is {e}, and there the note from {N} ends."),
-    ],
-    "doing": [
-        ("+5", "Adding {b} to {a} gives {c}, and with that the stock list for {place} is complete at last."),
-        ("-5", "Taking {b} away from {a} leaves {c}, which is what {N} had expected before anyone opened the cupboard."),
-        ("*3", "Multiplying {a} by {b} gives {c}; the clerk in {place} got the same on a slide rule."),
-        ("/4", "Dividing {a} by {b} gives {c}, and {N} rounds nothing, because the inspector checks every line."),
-        ("+5", "If you add {a} and {b} you end up with {c}, so the hall in {place} will need a bigger table."),
-        ("-4 n3", "Subtract {b} from {a} and what remains is {c}. {N} put a circle around it and went home."),
-        ("q4", "Share {a} {thing} equally among {b} people and each of them receives {c}, with nothing left in the bag."),
-        ("*2>+3", "Multiply {a} by {b} to get {c}, then add {d} to reach {e}, as the card on the counter in {place} explains."),
-        ("-4 +5", "Start from {a}, {do} {b}, and you arrive at = {c}; {N} marks every such step with the same sign."),
-    ],
-    "left over": [
-        ("-5", "{a} less {b} leaves {c}, and no amount of recounting in {place} is going to change that."),
-        ("+4", "{a} and {b} together make {c}, which is more {thing} than {N} had ever seen in one room."),
-        ("-4", "{a} reduced by {b} is {c}, so the order that {N} sent to {place} has to be corrected."),
-        ("*3", "{a} lots of {b} make {c}, and {N} carried every one of them up the stairs alone."),
-        ("+5", "{a} increased by {b} is {c}. Someone in {place} must have counted the {thing} in the back room as well."),
-        ("q4 /4", "{a} split {b} ways works out at {c} for each, as {N} explained to everyone waiting in the corridor."),
-        ("-4", "Counting down from {a} by {b} brings us to {c}, the number on the lid of the box from {place}."),
-    ],
-    "story": [
-        ("+3", "{N} had {a} {thing}, found {b} more in the attic, and now has {c} of them lined up along the hall."),
-        ("-3", "There were {a} {thing} on the stall in {place} this morning. {N} sold {b} before noon, so {c} were still there after lunch."),
-        ("*3", "{N} packed {a} trays and put {b} {thing} on each. That is {c} {thing} in all, and the van is nearly full."),
-        ("q3", "{N} has {a} {thing} to divide evenly between {b} schools near {place}. Each school gets {c}, delivered on Friday."),
-        ("+3>-2", "{N} began the week with {a} {thing} and was given {b}, which made {c}. By Sunday {d} were broken and {e} were left."),
-        ("+3", "{N} counted {a} {thing} and {M} counted {b}, so {a} {s} {b} = {c} went into the report to {place}."),
-        ("-3", "{N} wanted {a} {thing} but the shop in {place} had sent {b}, so {a} {s} {b} = {c} are still missing."),
-        ("*2>-3", "With {a} shelves of {b} {thing} there were {a} {s} {b} = {c}. {M} took {d} to {place}, and {c} {t} {d} = {e} stayed."),
-        ("+4", "The museum in {place} owned {a} {thing} before {N} left it another {b}; its catalogue now lists {c}."),
-        ("-3", "{N} is {a} pages into the diary of {M}, who stopped writing at page {b} the first time; {c} pages lie between the two."),
-        ("*1 *3", "Every one of the {a} guests in {place} received {b} {thing}, so {N} had to wrap {c} before the doors opened."),
-    ],
-    "money": [
-        ("*2>r3", "{N} bought {a} {thing} at {k}{b} each, which came to {k}{c}. Out of {k}{d} the cashier in {place} handed back {k}{e}."),
-        ("+4", "Rent was {k}{a} and heating {k}{b}, so {N} paid {k}{c} to the landlord in {place}."),
-        ("-4", "The coat had cost {k}{a} until {place} took {k}{b} off the price; {N} paid {k}{c} and wore it home."),
-        ("*3", "At {k}{a} a night for {b} nights the room in {place} costs {k}{a} {s} {b} = {k}{c}, breakfast not included."),
-        ("/4 q4", "The bill of {k}{a} was shared by {b} friends, {k}{a} {s} {b} = {k}{c} each, and {N} paid for the taxi."),
-        ("n3", "With {k}{a} in the account and {k}{b} going out on Friday, {N}'s balance will be {c}, and the bank in {place} will write."),
-        ("+4>-3", "Ticket sales brought {k}{a} and the raffle {k}{b}, {k}{c} together; after {k}{d} for the band, {N} banked {k}{e}."),
-    ],
-    "lists": [
-        ("+4", "Invoice for {N}, {place}\nDelivery of {thing}: {k}{a}\nFitting and removal of the old ones: {k}{b}\nTotal: {k}{c}\nPayable within a month."),
-        ("-4", "Stock of {thing} in the {place} store\nIn at the start of the week: {a}\nOut to customers: {b}\nRemaining: {c}\nCounted by {N}"),
-        ("*3", "item | number | price | amount\n{thing} | {a} | {k}{b} | {k}{c}\nPlease send the goods to {N} at the {place} address."),
-        ("+3", "morning | afternoon | day\n{a} | {b} | {c}\nVisitors to the {place} garden, as counted at the gate by {N} and a volunteer."),
-        ("*2>+3", "- {a} sacks of {b} kg: {a} {s} {b} = {c} kg\n- plus the loose {d} kg: {c} {t} {d} = {e} kg\nSigned by {N} at the {place} weighbridge."),
-        ("+4>-3", "Wages: {k}{a}\nHoliday pay: {k}{b}\nGross: {k}{c}\nTax: {k}{d}\nNet: {k}{e}\nPaid to {N} by bank transfer on the last working day."),
-        ("-4 +4", "Meter at {place}, first reading {a}, change {s}{b}, second reading = {c}. The reader was {N}, who found the gate open."),
-    ],
-    "dialogue": [
-        (_ANY, '"What is {a} {w} {b}?" asked {N}, pen in hand.\n"{c}," said {M}, who was already looking for the next page.'),
-        (_ANY, "{N}: How much is {a} {w} {b}? I left my glasses on the bus to {place}.\n{M}: {c}."),
-        ("+4 -4 *3", "Q: {a} {s} {b} = ?\nA: {c}\nThe card belongs to a set that {N} made for the children in {place}."),
-        ("+4", '"I make it {a} on the left and {b} on the right. Altogether?" called {N}.\n"{c}!" {M} shouted from the top of the ladder.'),
-        ("-4", '"They sent {a} and we used {b}, so what have we got?"\n"{c}," {M} answered, and wrote it on the box for {place}.'),
-        ("q3", '"If {a} {thing} go into {b} boxes, how many in each?" {N} wanted to know. "Exactly {c}," said the man from {place}.'),
-        ("*3", '{N} asked what {a} rows of {b} seats would hold. "{a} {s} {b} = {c}," wrote {M} from {place}, and nothing more.'),
-        (_ANY, "{N} texted: quick, {a} {s} {b}?\n{M} texted back: {c}\nThen neither of them wrote again until the train reached {place}."),
-        ("+3>*", '"{a} and {b}?" "{c}." "And {d} times that?" "{e}." {N} never paused, and the whole class in {place} clapped.'),
-    ],
-    "exercises": [
-        (_ANY, "Exercise {n}\nWork out {a} {s} {b} without a machine and show your working to a neighbour.\nSolution\n{a} {s} {b} = {c}"),
-        (_ANY, "Exercise {n}. Calculate {a} {w} {b}, and write the answer in the box at the foot of the page.\nAnswer: {c}"),
-        ("+3 -3", "Problem {n}\n{N} has {a} {thing} and {M} has {b}. What is the {noun} of the two numbers?\nSolution\nIt is {c}."),
-        ("*3", "Question {n}: a carton holds {a} {thing}. How many {thing} are there in {b} cartons from {place}?\nWorking: {a} {s} {b} = {c}"),
-        ("q4", "Task {n}\nA ribbon {a} cm long is cut into {b} equal pieces. How long is each piece?\nResult: {c} cm"),
-        ("+3>- -4>+3 *2>-", "Exercise {n}, in two steps\nStep one: {a} {s} {b} = {c}\nStep two: {c} {t} {d} = {e}\nCompare with the answer of {N}."),
-        ("+4;-4 *3;/4", "Test for {N}, sheet {n}\n(i) {a} {s} {b}, answer {c}\n(ii) {f} {t} {d}, answer {e}\nBoth are right, well done."),
-    ],
-    "percent": [
-        ("%", "{b}% of {a} is {c}, so that many people in {place} said yes when {N} knocked on their doors."),
-        ("%", "{N} left a deposit of {b} percent on the price of {k}{a}, in other words {k}{c}, with the dealer in {place}."),
-        ("%", "The shop in {place} takes {b}% off {k}{a}, a saving of {k}{c}, and {N} is tempted to buy two."),
-        ("%", "Of {a} {u} of paper collected in {place}, {b}% was spoiled by rain: {a} {s} {b}% = {c} {u}, says {N}."),
-        ("%>r", "Commission at {b}% on {k}{a} = {k}{c}. {N} had asked for {k}{d}, so the two are {k}{d} - {k}{c} = {k}{e} apart."),
-    ],
-    "average": [
-        ("m3", "The average of {a} and {b} is {c}, which {N} entered as the reading for {place}."),
-        ("m3", "{N} scored {a} in the first round and {b} in the second, an average of {c} over the two rounds in {place}."),
-        ("m4", "Halfway between {a} and {b} lies {c}, and that is where the committee in {place} finally agreed to settle."),
-        ("m3", "Two samples from {place} weighed {a} and {b} grams, so the mean is ({a} + {b}) / 2 = {c} grams, as {N} noted."),
-    ],
-    "measures": [
-        ("+3", "{N} walked {a} {u2} to {place} and another {b} {u2} beyond it, a journey of {c} {u2} in new shoes."),
-        ("-4", "The tank in {place} held {a} litres at dawn and had lost {b} by dusk; the gauge then showed {c} litres."),
-        ("*3", "Each wall needs {a} {thing} and there are {b} walls, so the builders in {place} ordered {a} {s} {b} = {c} and a spare bag of nails."),
-        ("/4", "The train covers {a} km in {b} hours, an average speed of {c} km an hour between here and {place}."),
-        ("/4", "{N} cut {a} metres of rope into {b} equal lengths, {a} {s} {b} = {c} metres each, and tied up the boats."),
-        ("n2", "It was {a} degrees at noon in {place} and then fell by {b} degrees; {N}'s thermometer showed {c} at midnight."),
-        ("n2", "The lift was on floor {a} and went down {b} floors, {a} {s} {b} = {c}, to the archive under {place} where {N} works."),
-        ("+3>/", "{N} filled {a} {u3} and {M} {b}, which makes {c} {u3}. Over {d} shops that is {e} {u3} a shop."),
-    ],
-}  # fmt: skip
+
+def _patterns() -> dict[str, list[Pattern]]:
+    """The patterns of `sums_patterns.txt` by family: under [family], a line with the kinds of sum, a bar, and the pattern."""
+    families: dict[str, list[Pattern]] = {}
+    for line in Path(__file__).with_name("sums_patterns.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            family = families.setdefault(line.strip("[]"), [])
+        elif line:
+            kinds, _, text = line.partition(" | ")
+            family.append((kinds, text.replace("\\n", "\n")))
+    return families
+
+
+PATTERNS = _patterns()
 
 BEFORE = [
     "The shop at {house} {street} has been in the same family since {year}.", "{N} turned {age} in March.",

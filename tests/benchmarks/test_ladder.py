@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.benchmarks.test_loaders import SVAMP, write
+from tests.build import SVAMP, write
 from tests.conftest import Patch
 from tests.decoding.test_calls import steer
 from tests.tools.recorders import Recorder

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from lm_eval.api.instance import Instance
 
-from tests.benchmarks.test_loaders import SVAMP, write
+from tests.build import SVAMP, write
 from tests.conftest import Log, Patch, wait_for
 from tests.decoding.test_calls import force
 from tests.tools.recorders import Recorder

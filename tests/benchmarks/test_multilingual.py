@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.benchmarks.conftest import Hub, documents, task
-from tests.benchmarks.test_loaders import write
+from tests.build import write
 from toolformer.errors import UserError
 
 CONTEXT = "Ada Bell crossed the river in 1815. It took her two days."

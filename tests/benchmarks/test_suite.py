@@ -17,7 +17,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from tests.benchmarks.conftest import task
-from tests.benchmarks.test_loaders import write, write_math
+from tests.build import write, write_math
 from tests.conftest import Log
 from tests.pages.page import Page
 from toolformer.benchmarks import DATA_FILES, GROUPS, TASKS, TASKS_DIR, WORDINGS

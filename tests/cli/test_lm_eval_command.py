@@ -14,8 +14,8 @@ from lm_eval.tasks import TaskManager
 from lm_eval.tasks._index import TaskIndex
 from lm_eval.utils import simple_parse_args_string
 
-from tests.benchmarks.test_loaders import write, write_math
 from tests.benchmarks.test_parity import QUESTIONS, beginning, published
+from tests.build import write, write_math
 from tests.conftest import Patch, Refused, tiny_model
 from toolformer.benchmarks import TASKS_DIR
 from toolformer.cli import main

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.benchmarks.test_loaders import SVAMP, write
+from tests.build import SVAMP, write
 from tests.conftest import GOLDEN, Log, Refused, smoke_words
 from tests.processes import config, trained, words
 from toolformer.api import Toolformer

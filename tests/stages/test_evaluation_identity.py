@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.test_loaders import SVAMP, write
+from tests.build import SVAMP, write
 from tests.conftest import Patch
 from tests.pages.page import Page
 from tests.processes import config, trained
