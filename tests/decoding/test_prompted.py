@@ -18,8 +18,12 @@ from toolformer.lm.language_model import LanguageModel
 from toolformer.results import Results
 from toolformer.stages.compare import compare
 from toolformer.stages.launch import run_stage
+from toolformer.tools.base import Tool
 from toolformer.tools.calculator import Calculator
 from toolformer.tools.calendar import Calendar
+from toolformer.tools.question_answering import Reader
+from toolformer.tools.search import WikiSearch
+from toolformer.tools.translation import Translation
 
 SHOWN = {
     "qa": ["The [QA(ab) -> AB 1] people", "is [QA(abcd) -> AB 2] The"],
@@ -29,19 +33,19 @@ IN_TURN = ["The [QA(ab) -> AB 1] people", "is [Calendar() -> x] is", "is [QA(abc
 LIMITS = {"k": 20, "max_call_tokens": 20}
 
 
-@pytest.mark.parametrize("key", ["calculator", "calendar", "qa", "search", "translation"])
-def test_every_tool_is_shown_by_four_sentences_with_a_call(key: str) -> None:
+@pytest.mark.parametrize("kind", [Calculator, Calendar, Reader, WikiSearch, Translation])
+def test_every_tool_is_shown_by_four_sentences_with_a_call(kind: type[Tool]) -> None:
     own = examples.described("sq", "The square of a number", ["[square(3) -> 9]", "square(5) -> 25"])
     assert own == [f"The square of a number: {n} [sq({n}) -> {n * n}] {n * n}." for n in (3, 5)]
-    sentences = examples.of_tool(key, "Other")
+    sentences = examples.with_name(kind.examples, "Other")
     assert len(sentences) == 4
     for sentence in sentences:
         ((start, end, call),) = find(sentence, {"Other"})
         assert call.tool == "Other" and call.result and 0 < start
         assert sentence[end] in " ,(" and strip(sentence, {"Other"}) != sentence
-        if key == "calculator":
+        if kind is Calculator:
             assert [answer.text for answer in Calculator().run([call.input], DOCUMENTS[:1])] == [call.result]
-        if key == "calendar":
+        if kind is Calendar:
             day = datetime.datetime.strptime(call.result, "Today is %A, %B %d, %Y.").date()
             assert Calendar().run([""], [Document("d", "", date=day)])[0].text == call.result
 
@@ -100,7 +104,9 @@ def test_prompted_is_a_system_beside_the_others(tmp_path: Path, refused: Refused
     (scores,) = compare(Results(tmp_path), "latest:model", "latest:prompted").benchmarks
     assert scores.scores and scores.scores.n == 6
     # A tool without examples: a line, and no run.
-    unknown = words(tmp_path, *more, "+tool@tool.sums=calculator", "tools=[sums]", "tool.sums.name=Sums")
+    (tmp_path / "sums.py").write_text('def sums(text: str) -> str:\n    "Add numbers."')
+    source = f"tool_sources=[{tmp_path}/sums.py]"
+    unknown = words(tmp_path, *more, source, "+tool@tool.sums=user", "tools=[sums]", "tool.sums.name=Sums")
     assert "tool.sums.example is missing: give a call with its result" in refused("evaluate", *unknown)
     line = refused("evaluate", *unknown, "tool.sums.example='Sums(1)'")
     assert "tool.sums.example: 'Sums(1)' has no result" in line

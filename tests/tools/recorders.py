@@ -11,6 +11,8 @@ ELSEWHERE = Document("d", "An unrelated text.")
 class Recorder(Tool):
     """A tool without `depends_on`; answers by a function and remembers its batches."""
 
+    benchmarks = ("qa", "xquad")
+
     def __init__(
         self, answer: Callable[[str], Result] = lambda text: Result(f"<{text}>"), name: str = "Recorder"
     ) -> None:

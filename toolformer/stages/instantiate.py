@@ -183,13 +183,13 @@ def of_system(config: Config, tools: Mapping[str, Tool]) -> dict[str, Any]:
 
 
 def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]:
-    """The sentences that show calls of each tool: our own, else made of the calls that its author gives as examples."""
+    """The sentences that show calls of each tool: its own, else made of the calls that its author gives as examples."""
     shown: dict[str, list[str]] = {}
     for key, tool in tools.items():
         described = tool.description or Description(tool.name)
         given = config.tool[key].example
         try:
-            shown[key] = examples.of_tool(key, tool.name) or examples.described(
+            shown[key] = examples.with_name(tool.examples, tool.name) or examples.described(
                 tool.name, described.summary, [given] if given else described.examples
             )
         except CallSyntaxError as error:

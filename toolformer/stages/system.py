@@ -118,7 +118,8 @@ class System:
             inputs["model"] = model_identity(config.model)
         if config.system == "prompted" and self.calls:
             inputs["examples"] = {
-                key: list(examples.of_tool(key, config.tool[key].name)) for key in config.tools
+                key: examples.of_tool(config.tool[key].implementation, config.tool[key].name or key)
+                for key in config.tools
             }
         return Step("answer", VERSIONS["answer"], settings, inputs)
 

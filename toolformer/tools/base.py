@@ -68,6 +68,15 @@ class Tool(Part, ABC):
     """The parameters of a call; None for a tool that takes the call's input as one text."""
     description: Description | None = None
     """Its author's description, if there is one."""
+    examples: tuple[str, ...] = ()
+    """Sentences with a call and its result, for a model that was not trained to call it (`system=prompted`).
+
+    Without any they are made of the examples in `description`.
+    """
+    benchmarks: tuple[str, ...] = ()
+    """Benchmarks, or groups of them, whose questions it can answer, for the analysis of errors with oracles."""
+    is_exact: bool = False
+    """Whether its answer to the right call is right, as a calculator's is and a search's need not be."""
 
     def depends_on(self, document: Document) -> str:
         """Everything in a document that answers depend on: by default all of it."""

@@ -57,6 +57,14 @@ class Calculator(ClosedTool):
 
     name = "Calculator"
     VERSION = 2
+    benchmarks = ("arithmetic", "math")
+    is_exact = True
+    examples = (
+        "The bakery sold 48 rolls in the morning and 37 in the afternoon, which makes [Calculator(48 + 37) -> 85] 85 rolls that day.",
+        "Of the 230 seats in the theatre 64 stayed empty, so the play was seen by [Calculator(230 - 64) -> 166] 166 people.",
+        "A crate holds 24 bottles. How many bottles are there in 15 crates? The answer is [Calculator(24 * 15) -> 360] 360.",
+        "A train that covers 345 km in 4 hours has an average speed of [Calculator(345 / 4) -> 86.25] 86.25 km an hour.",
+    )
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """The value of each expression."""

@@ -21,6 +21,14 @@ class Calendar(Tool):
 
     name = "Calendar"
     VERSION = 1
+    benchmarks = ("dateset",)
+    is_exact = True
+    examples = (
+        "The newsletter begins with the date of the day: [Calendar() -> Today is Tuesday, March 9, 2021.] Tuesday, March 9, 2021.",
+        "The shop is open late because today is [Calendar() -> Today is Saturday, October 12, 2019.] Saturday.",
+        "Which day of the week was it two days ago? Today is [Calendar() -> Today is Friday, June 5, 2015.] Friday, so it was Wednesday.",
+        "The number of days until New Year's Eve is [Calendar() -> Today is Wednesday, December 20, 2017.] 11.",
+    )
 
     def __init__(self, use_clock: bool = False) -> None:
         self.use_clock = use_clock

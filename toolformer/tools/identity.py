@@ -70,7 +70,7 @@ def model_state(name: str) -> dict[str, Any]:
     return {"model": str(folder.resolve()), "files": seen}
 
 
-def _named(target: str) -> Any:
+def class_named(target: str) -> Any:
     """A class by its full name; None if it cannot be imported: whoever makes the tool says why."""
     try:
         return pkgutil.resolve_name(target)
@@ -80,7 +80,7 @@ def _named(target: str) -> Any:
 
 def _version(target: str) -> int | None:
     # Declared by the class itself: a user's subclass of ours is the user's.
-    return getattr(_named(target), "__dict__", {}).get("VERSION")
+    return getattr(class_named(target), "__dict__", {}).get("VERSION")
 
 
 def _files_of(key: str, text: str) -> Iterable[Path]:
@@ -95,7 +95,7 @@ def _files_of(key: str, text: str) -> Iterable[Path]:
     if key == "function":
         module = load_module(split(text)[0])
     elif key == "_target_" and _version(text) is None:
-        module = sys.modules.get(getattr(_named(text), "__module__", ""))
+        module = sys.modules.get(getattr(class_named(text), "__module__", ""))
     file = getattr(module, "__file__", None)
     return [Path(file)] if file else []
 

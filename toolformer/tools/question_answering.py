@@ -37,6 +37,13 @@ class Reader(Tool):
     """Question answering as a tool; a subclass says how passages are read."""
 
     name = "QA"
+    benchmarks = ("qa", "lama")
+    examples = (
+        'The Mona Lisa was painted by [QA("Who painted the Mona Lisa?") -> Leonardo da Vinci] Leonardo da Vinci.',
+        'Mount Kilimanjaro, the highest mountain of Africa, lies in [QA("In which country is Mount Kilimanjaro?") -> Tanzania] Tanzania.',
+        'In which year was penicillin discovered? It was discovered in [QA("When was penicillin discovered?") -> 1928] 1928.',
+        'The chemical symbol of gold is [QA("What is the chemical symbol of gold?") -> Au] Au.',
+    )
     retriever: Retriever
     passages: int
     """Read at most for each question."""

@@ -81,6 +81,9 @@ class ToolRuntime(Tool):
         self.elsewhere = self.tool.elsewhere
         self.parameters = self.tool.parameters
         self.description = self.tool.description
+        self.examples = self.tool.examples
+        self.benchmarks = self.tool.benchmarks
+        self.is_exact = self.tool.is_exact
         self.limits = limits or Limits()
         self.cache = cache
         self._threads = Threads(max(self.limits.workers, self.tool.side_by_side))

@@ -19,6 +19,13 @@ class WikiSearch(Tool):
 
     name = "WikiSearch"
     VERSION = 2
+    benchmarks = ("qa", "lama")
+    examples = (
+        'The Danube rises in the Black Forest and flows into the [WikiSearch("Danube mouth") -> Danube > The Danube rises in Germany and flows into the Black Sea.] Black Sea.',
+        'In plants, photosynthesis takes place in the [WikiSearch("photosynthesis plant cell") -> Chloroplast > A chloroplast is the part of a plant cell in which photosynthesis takes place.] chloroplasts.',
+        'Who wrote the novel Frankenstein? It was written by [WikiSearch("Frankenstein novel") -> Frankenstein > Frankenstein is a novel of 1818 by the English author Mary Shelley.] Mary Shelley.',
+        'A violin usually has [WikiSearch("violin strings") -> Violin > The violin is a wooden instrument that usually has four strings.] four strings.',
+    )
     retriever: Retriever
     max_tokens: int = 35
     """Tokens of the passage's text that follow its title."""

@@ -75,6 +75,13 @@ class Translation(ClosedTool):
 
     name = "MT"
     VERSION = 1
+    benchmarks = ("mlqa", "xquad")
+    examples = (
+        'Her first album was called Entre dos mares [MT(Entre dos mares) -> Between two seas] ("Between Two Seas").',
+        "On the door of the reading room stands Ruhe bitte, [MT(Ruhe bitte) -> Quiet please] which asks visitors to be quiet.",
+        "What does the French word bibliothèque mean in English? It means [MT(bibliothèque) -> library] library.",
+        "The letter begins with the words Il fait froid ce matin. [MT(Il fait froid ce matin.) -> It is cold this morning.] It is cold this morning.",
+    )
 
     def __init__(self, translator: Translator, identifier: LanguageIdentifier | None = None) -> None:
         self.translator = translator

@@ -25,18 +25,8 @@ _SIGNS = {"plus": "+", "minus": "-", "times": "*"}
 
 FOREIGN = (*GROUPS["mlqa"], *GROUPS["xquad"])
 
-TOOLS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("arithmetic", *GROUPS["math"]), ("calculator",)),
-    **dict.fromkeys(GROUPS["qa"], ("search", "qa")),
-    **dict.fromkeys(GROUPS["lama"], ("qa", "search")),
-    **dict.fromkeys(FOREIGN, ("translation",)),
-    "dateset": ("calendar",),
-}
-"""The keys of the tools that can answer a benchmark's questions; the ladder uses the first that the task allows."""
 EQUATIONS = ("equation", "formula", "equations")
 """The fields that hold a math problem's equation, in one data set or another."""
-SURE = ("calculator", "calendar")
-"""Tools whose answer to the right call is right."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +43,7 @@ class Gold:
 
 
 def golds(task: str, docs: Sequence[Doc], metadata: Mapping[str, Any]) -> list[Gold]:
-    """The right call of each document of a task of `TOOLS`; `metadata` is the task's, as the loaders get it.
+    """The right call of each document of a task that a tool can answer; `metadata` is the task's, as the loaders get it.
 
     UserError if the published data cannot be read.
     """

@@ -12,13 +12,14 @@ from typing import Any
 
 from lm_eval.api.instance import Instance
 
+from toolformer.benchmarks import GROUPS
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.decoding.call_state import cut_result
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.evaluation.ladder.classes import RUNGS, Rungs, classify
-from toolformer.evaluation.ladder.gold import SURE, TOOLS, Gold, cut, golds, holds
+from toolformer.evaluation.ladder.gold import Gold, cut, golds, holds
 from toolformer.tools.base import Tool
 
 PASSAGES = 20
@@ -105,7 +106,7 @@ class Ladder:
             given = {example: result for example, result in results.items() if result is not None}
             ask(rung, {example: example.prompt_after(result) for example, result in given.items()})
         names = {self.tools[key].name for key in keys}
-        return [_judged(example, names, keys[0] in SURE) for example in examples]
+        return [_judged(example, names, self.tools[keys[0]].is_exact) for example in examples]
 
     def _ask(self, task: str, settings: Any, rung: str, prompts: Mapping[_Example, str]) -> None:
         """Completes prompts and stores the texts under the condition."""
@@ -198,8 +199,12 @@ class Ladder:
 
 
 def usable(task: str, tools: Mapping[str, Tool], off: frozenset[str]) -> list[str]:
-    """The keys of the tools that can answer a task's questions and may be used, the preferred one first."""
-    return [key for key in TOOLS.get(task, ()) if key in tools and key not in off]
+    """The keys of the tools that can answer a task's questions and may be used."""
+
+    def answers(tool: Tool) -> bool:
+        return any(task in GROUPS.get(name, (name,)) for name in tool.benchmarks)
+
+    return [key for key, tool in tools.items() if key not in off and answers(tool)]
 
 
 def _judged(example: _Example, names: set[str], sure: bool) -> Sample:

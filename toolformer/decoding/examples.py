@@ -1,29 +1,35 @@
 """Sentences with inline calls and their results, which show an untrained model how tools are called (system=prompted).
 
-Four for each built-in tool are in `<key>.txt`, one per line; for a user's tool they are made from its examples.
+A built-in tool has four of them; for a user's tool they are made from its examples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 from toolformer.calls import START, call_end, clean_result, linearise, parse
+from toolformer.tools.identity import class_named
 from toolformer.tools.user.describe import example_call
 
 MOST_DESCRIBED = 4
 """Maximum number of examples of a user's tool, as many as the others have."""
 
 
-def of_tool(key: str, name: str) -> list[str]:
-    """The sentences for a tool by its key, with its `name` in calls; empty for a tool that has no file."""
-    path = Path(__file__).parent / f"{key}.txt"
-    sentences = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-        before, _, rest = line.partition(START)
+def of_tool(implementation: Mapping[str, Any], name: str) -> list[str]:
+    """The sentences of a configured tool's class, with its `name` in calls; none for a user's without any."""
+    kind = class_named(str(implementation.get("_target_", "")))
+    return with_name(getattr(kind, "examples", ()), name)
+
+
+def with_name(sentences: Sequence[str], name: str) -> list[str]:
+    """Sentences with one call each, which calls the tool by this name."""
+    renamed = []
+    for sentence in sentences:
+        before, _, rest = sentence.partition(START)
         end = call_end(rest)
         call = replace(parse(START + rest[:end]), tool=name)
-        sentences.append(f"{before}{linearise(call)}{rest[end:]}")
-    return sentences
+        renamed.append(f"{before}{linearise(call)}{rest[end:]}")
+    return renamed
 
 
 def described(name: str, summary: str, calls: Sequence[str]) -> list[str]:
