@@ -18,11 +18,11 @@ import pytest
 
 from tests.conftest import GOLDEN
 from tests.tools.recorders import Recorder
-from toolformer.annotation.candidates import Candidate, Screen, ToolSettings, Window
+from toolformer.annotation.candidates import Candidate, PreFilters, ToolSettings, Window
 from toolformer.annotation.merge import PLAIN, Chance, row
 from toolformer.annotation.pipeline import Annotator
-from toolformer.annotation.results import Rules, filtered
-from toolformer.annotation.variants import screen
+from toolformer.annotation.results import KeepRules, filtered
+from toolformer.annotation.variants import pre_filter
 from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.lm.language_model import LanguageModel
@@ -58,16 +58,16 @@ SAMPLING: dict[str, dict[str, Any]] = {
     "windows": {"window_tokens": 24, "window_overlap": 6},
 }
 PRE_FILTERS = {
-    "result_ahead": Screen(result_ahead=8),
-    "new_result": Screen(new_result=True),
-    "both": Screen(result_ahead=16, new_result=True),
+    "result_ahead": PreFilters(result_ahead=8),
+    "new_result": PreFilters(new_result=True),
+    "both": PreFilters(result_ahead=16, new_result=True),
 }
 THRESHOLDS = {"calendar": 0.5}
 FILTERS = {
-    "paper": Rules(THRESHOLDS),
-    "plain": Rules(THRESHOLDS, PLAIN),
-    "leak": Rules(THRESHOLDS, drop_leaks=True),
-    "chance": Rules(THRESHOLDS, chance=Chance({"calendar": 0.5}, seed=3)),
+    "paper": KeepRules(THRESHOLDS),
+    "plain": KeepRules(THRESHOLDS, PLAIN),
+    "leak": KeepRules(THRESHOLDS, drop_leaks=True),
+    "chance": KeepRules(THRESHOLDS, chance=Chance({"calendar": 0.5}, seed=3)),
 }
 
 
@@ -107,7 +107,7 @@ def made_up() -> list[Candidate]:
 
 
 def pre_filtered(case: str) -> dict[str, Any]:
-    return {"decisions": [one.status for one in screen(made_up(), PRE_FILTERS[case])], "numbers": []}
+    return {"decisions": [one.status for one in pre_filter(made_up(), PRE_FILTERS[case])], "numbers": []}
 
 
 def kept(case: str) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests import textbook
 from tests.annotation.test_annotation import DOCUMENTS, QA, Recording, candidate, whole_window, whole_windows
 from tests.conftest import taught_model
-from toolformer.annotation.candidates import Screen, scoring_floor
+from toolformer.annotation.candidates import PreFilters, scoring_floor
 from toolformer.annotation.merge import PLAIN, keep, merge
 from toolformer.annotation.pipeline import Annotation, Annotator
 from toolformer.annotation.propose import choose_positions, propose
 from toolformer.annotation.shards import ShardStore
-from toolformer.annotation.variants import NOT_AHEAD, NOT_NEW, screen
+from toolformer.annotation.variants import NOT_AHEAD, NOT_NEW, pre_filter
 from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.errors import UserError
@@ -95,11 +95,13 @@ CALLING = ("gpt2", "we met [QA(day)]", "on [QA(who met)]", "the day")
 TEXT = "Half of 1,536 is 768 ounces, of which 50 are poured in Zürich, and 4 - 9 = -5 of the rest."
 
 
-def status(language_model: LanguageModel, rules: Screen, before: str, call_input: str, result: str) -> str:
+def status(
+    language_model: LanguageModel, rules: PreFilters, before: str, call_input: str, result: str
+) -> str:
     """The status of a call right before `before`."""
     window = whole_window(language_model, Document("d", TEXT))
     i = window.encoding.positions.index(TEXT.index(before))
-    (screened,) = screen([candidate(window, i, ApiCall("QA", call_input, result))], rules)
+    (screened,) = pre_filter([candidate(window, i, ApiCall("QA", call_input, result))], rules)
     return screened.status
 
 
@@ -123,7 +125,7 @@ def status(language_model: LanguageModel, rules: Screen, before: str, call_input
 def test_which_calls_are_stopped(
     tiny_gpt2: LanguageModel, before: str, call_input: str, result: str, expected: str
 ) -> None:
-    rules = Screen(result_ahead=8, new_result=True)
+    rules = PreFilters(result_ahead=8, new_result=True)
     assert status(tiny_gpt2, rules, before, call_input, result) == expected
     if expected == NOT_NEW:
         assert status(tiny_gpt2, replace(rules, new_result=False), before, call_input, result) != NOT_NEW
@@ -132,16 +134,16 @@ def test_which_calls_are_stopped(
 
 
 def test_the_end_of_a_text_is_looked_at_whole(tiny_gpt2: LanguageModel) -> None:
-    assert status(tiny_gpt2, Screen(1000), "Half", "Where?", "Zürich") == "scored"
+    assert status(tiny_gpt2, PreFilters(1000), "Half", "Where?", "Zürich") == "scored"
 
 
 @functools.cache
 def annotated(**rules: Any) -> Annotation:
     """What a model that calls makes of the documents."""
     settings = [replace(QA, force_name=True, samples=4)]
-    return Annotator(taught_model(*CALLING), settings, {"qa": Recording()}, rules=Screen(**rules)).annotate(
-        DOCUMENTS
-    )
+    return Annotator(
+        taught_model(*CALLING), settings, {"qa": Recording()}, pre_filters=PreFilters(**rules)
+    ).annotate(DOCUMENTS)
 
 
 def test_what_passes_is_annotated_as_ever() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolformer.annotation.results import Rules, write_results
+from toolformer.annotation.results import KeepRules, write_results
 from toolformer.annotation.shards import SHARD, BrokenShard, ShardStore, documents_of
 from toolformer.data import Document
 from toolformer.errors import UserError
@@ -57,7 +57,7 @@ def test_the_calls_of_all_shards_are_counted_whoever_made_them(tmp_path: Path) -
     store = ShardStore(tmp_path)
     for name, usage in (("a", Usage(3, 2, {"late": 1}, 1, 0.5)), ("b", Usage(4, 4, {"late": 2}, 0, 1.0))):
         store.write(name, [], FUNNEL, [], used={"calculator": usage})
-    _, _, used = write_results(tmp_path, store, ["a", "b"], Rules({"calculator": 1.0}))
+    _, _, used = write_results(tmp_path, store, ["a", "b"], KeepRules({"calculator": 1.0}))
     assert used == {"calculator": Usage(7, 6, {"late": 3}, 1, 1.5)}
 
 

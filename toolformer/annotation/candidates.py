@@ -13,7 +13,7 @@ from pydantic import Field
 from toolformer.annotation.positions import POSITIONS
 from toolformer.calls import ApiCall
 from toolformer.data import Document
-from toolformer.data.bounds import Count, CountOrNone, Finite, OneOf, Share, Temperature
+from toolformer.data.bounds import Count, Finite, NonNegativeInt, OneOf, Share, Temperature
 from toolformer.errors import UserError
 from toolformer.step import Decides
 from toolformer.tools.prompt_sets import UNPROMPTED, Prompt
@@ -63,12 +63,12 @@ class Proposing:
     """A sampled call that has not ended by then is discarded; a tool's own max_call_tokens overrides it."""
     window_tokens: Annotated[int, Field(ge=16)] | None = None
     """Maximum tokens of a text to annotate at once; null is as many as the model's context holds."""
-    window_overlap: CountOrNone = 0
+    window_overlap: NonNegativeInt = 0
     """Tokens at the start of a later window that serve only as context: no call is tried there again."""
 
 
 @dataclass
-class Screen:
+class PreFilters:
     """Which tests a call has to pass to be scored; none in the paper."""
 
     result_ahead: Annotated[int, Field(ge=1)] | None = None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolformer.annotation import select, variants
-from toolformer.annotation.candidates import SCORED, Candidate, Screen, ToolSettings, Window, windows
+from toolformer.annotation.candidates import SCORED, Candidate, PreFilters, ToolSettings, Window, windows
 from toolformer.annotation.execute import execute
 from toolformer.annotation.merge import row
 from toolformer.annotation.propose import propose
@@ -54,7 +54,7 @@ class Annotator:
     """How paragraphs are separated, `blank_line` or `line`."""
     floor: float | None = None
     """The lowest τ_f in nats to be applied: losses that decide nothing from there on are not computed. None scores all."""
-    rules: Screen = field(default_factory=Screen)
+    pre_filters: PreFilters = field(default_factory=PreFilters)
     """Tests that a call has to pass to be scored."""
 
     def annotate(self, documents: Sequence[Document], on_step: OnStep = lambda step: None) -> Annotation:
@@ -105,7 +105,7 @@ class Annotator:
         for key, counts in funnel.items():
             counts["executed"] = executed[key]
         on_step("scoring")
-        candidates = variants.screen(candidates, self.rules)
+        candidates = variants.pre_filter(candidates, self.pre_filters)
         return score(self.language_model, candidates, self.floor), funnel
 
     def _windows(

@@ -58,7 +58,7 @@ RESULTS = (*SCHEMAS, "funnel.json")
 
 
 @dataclass(frozen=True)
-class Rules:
+class KeepRules:
     """How scored calls are filtered."""
 
     thresholds: Mapping[str, float]
@@ -69,7 +69,7 @@ class Rules:
 
 
 def write_results(
-    folder: Path, store: ShardStore, names: Iterable[str], rules: Rules
+    folder: Path, store: ShardStore, names: Iterable[str], rules: KeepRules
 ) -> tuple[dict[str, dict[str, Any]], float, dict[str, Usage]]:
     """Writes candidates, C*, C, texts without calls and the funnel from finished shards, a shard in memory at a time.
 
@@ -108,7 +108,7 @@ def write_results(
 
 
 def filtered(
-    rows: Sequence[Mapping[str, Any]], documents: Iterable[Document], rules: Rules
+    rows: Sequence[Mapping[str, Any]], documents: Iterable[Document], rules: KeepRules
 ) -> tuple[list[Decision], dict[int, str]]:
     """The filter's decisions on candidates of these documents, and what leaks (`leaks_of`)."""
     leaks = leaks_of(rows, documents)

@@ -24,8 +24,8 @@ _RAW = [max(0.0, 1.0 - 0.2 * t) for t in range(HORIZON)]
 WEIGHTS: tuple[float, ...] = tuple(weight / sum(_RAW) for weight in _RAW)
 """w_0..w_4; every further weight is zero and these sum to one."""
 
-_Given = tuple[str, int, tuple[int, ...]]
-"""Document, start of its window, and the tokens z before the window."""
+Prefix = tuple[str, int, tuple[int, ...]]
+"""Document, start of its window, and the tokens z put before the window."""
 
 
 def score(
@@ -41,27 +41,27 @@ def score(
     Since gain ≤ L(ε) − L(e(c, r)), L(e(c, ε)) is not needed where that bound is below every τ_f to be applied. Candidates
     whose bound is below `floor`, in nats, stay without it. None scores all.
     """
-    own = tuple(language_model.bos_ids)
+    bos = tuple(language_model.bos_ids)
     # The first token of a text has no context and gets the start tokens. Before other tokens they would add to
     # x_1..x_{i-1}.
     first = tuple(language_model.start_ids())
 
-    def losses(asked: Sequence[tuple[Candidate, ApiCall | None]]) -> list[float]:
-        calls = list(dict.fromkeys(call for _, call in asked if call))
+    def losses(requests: Sequence[tuple[Candidate, ApiCall | None]]) -> list[float]:
+        calls = list(dict.fromkeys(call for _, call in requests if call))
         encoded = language_model.encode_all([linearise(call) for call in calls])
-        heads = {call: (*own, *ids) for call, ids in zip(calls, encoded, strict=True)}
-        given = []
-        for candidate, call in asked:
+        heads = {call: (*bos, *ids) for call, ids in zip(calls, encoded, strict=True)}
+        prefixed = []
+        for candidate, call in requests:
             window, i = candidate.window, candidate.token_position
-            nothing = first if i == window.start else own
-            given.append((window, heads[call] if call else nothing, i))
-        return _losses(language_model, given)
+            nothing = first if i == window.start else bos
+            prefixed.append((window, heads[call] if call else nothing, i))
+        return _losses(language_model, prefixed)
 
     scored = list(candidates)
     calls = {n: c.call for n, c in enumerate(candidates) if c.status == SCORED and c.call is not None}
     both = losses([(candidates[n], call) for n, executed in calls.items() for call in (executed, None)])
     result, none = (dict(zip(calls, losses_of, strict=True)) for losses_of in (both[::2], both[1::2]))
-    # "Not below", so that losses that are not numbers are scored and reported as such.
+    # "Not below", so that losses that are not term_numbers are scored and reported as such.
     open_calls = {n: call for n, call in calls.items() if floor is None or not none[n] - result[n] < floor}
     third = losses([(candidates[n], call.with_result("")) for n, call in open_calls.items()])
     no_result = dict(zip(open_calls, third, strict=True))
@@ -73,38 +73,38 @@ def score(
 
 
 def _losses(
-    language_model: LanguageModel, asked: Sequence[tuple[Window, tuple[int, ...], int]]
+    language_model: LanguageModel, requests: Sequence[tuple[Window, tuple[int, ...], int]]
 ) -> list[float]:
     """L_i(z) of every (window, z, i): one pass over [z, x_1..x_{i+4}] up to the last i with the same z."""
-    keys = [(window.document.doc_id, window.start, head) for window, head, _ in asked]
-    places: dict[_Given, tuple[Window, set[int]]] = {}
-    for key, (window, _, i) in zip(keys, asked, strict=True):
-        places.setdefault(key, (window, set()))[1].add(i)
+    keys = [(window.document.doc_id, window.start, head) for window, head, _ in requests]
+    by_prefix: dict[Prefix, tuple[Window, set[int]]] = {}
+    for key, (window, _, i) in zip(keys, requests, strict=True):
+        by_prefix.setdefault(key, (window, set()))[1].add(i)
     sequences: list[list[int]] = []
-    wanted: list[list[int]] = []
-    owners: list[tuple[_Given, list[int], int]] = []
-    for given, (window, of_given) in places.items():
-        head, ids, start = list(given[2]), window.encoding.ids, window.start
+    targets: list[list[int]] = []
+    spans: list[tuple[Prefix, list[int], int]] = []
+    for prefix, (window, positions) in by_prefix.items():
+        head, ids, start = list(prefix[2]), window.encoding.ids, window.start
         # A context that does not fit is cut on its left, for each position as little as necessary.
         room = language_model.context_length + 1 - len(head)
-        fits = min(max(of_given) + HORIZON, len(ids)) - start <= room
-        for group in [sorted(of_given)] if fits else [[i] for i in sorted(of_given)]:
+        fits = min(max(positions) + HORIZON, len(ids)) - start <= room
+        for group in [sorted(positions)] if fits else [[i] for i in sorted(positions)]:
             end = min(group[-1] + HORIZON, len(ids))
             first = start if fits else max(start, min(end - room, group[0]))
             shift = len(head) - first
             sequences.append(head + ids[first:end])
-            wanted.append(sorted({j + shift for i in group for j in range(i, min(i + HORIZON, len(ids)))}))
-            owners.append((given, group, shift))
-    scores = language_model.score(sequences, wanted)
+            targets.append(sorted({j + shift for i in group for j in range(i, min(i + HORIZON, len(ids)))}))
+            spans.append((prefix, group, shift))
+    scores = language_model.score(sequences, targets)
     # Of each (z, i) the first of its terms among all log-probabilities, and their number: fewer than five at the end of
     # a text.
-    numbers: dict[tuple[_Given, int], int] = {}
+    term_numbers: dict[tuple[Prefix, int], int] = {}
     terms: list[tuple[int, int]] = []
     before = 0
-    for (given, group, shift), indices in zip(owners, wanted, strict=True):
-        tokens = len(places[given][0].encoding.ids)
+    for (prefix, group, shift), indices in zip(spans, targets, strict=True):
+        tokens = len(by_prefix[prefix][0].encoding.ids)
         for i in group:
-            numbers[given, i] = len(terms)
+            term_numbers[prefix, i] = len(terms)
             terms.append((before + bisect_left(indices, i + shift), min(HORIZON, tokens - i)))
         before += len(indices)
     if not terms:
@@ -114,4 +114,4 @@ def _losses(
     term = torch.arange(HORIZON)
     weighted = log_probs[(first + term).clamp(max=before - 1)] * torch.tensor(WEIGHTS, dtype=torch.double)
     losses = (-torch.where(term < count, weighted, 0.0).sum(1)).tolist()
-    return [losses[numbers[key, i]] for key, (_, _, i) in zip(keys, asked, strict=True)]
+    return [losses[term_numbers[key, i]] for key, (_, _, i) in zip(keys, requests, strict=True)]

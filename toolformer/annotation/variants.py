@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import torch
 
-from toolformer.annotation.candidates import SCORED, Candidate, Screen, ToolSettings, Window
+from toolformer.annotation.candidates import SCORED, Candidate, PreFilters, ToolSettings, Window
 from toolformer.annotation.select import Decision, whole
 from toolformer.calls import END
 from toolformer.data import Document
@@ -59,7 +59,7 @@ def readings(text: str, settings: ToolSettings) -> Iterator[str]:
         yield f"{text.removesuffix(END).rstrip()}){END}"
 
 
-def screen(candidates: Sequence[Candidate], rules: Screen) -> list[Candidate]:
+def pre_filter(candidates: Sequence[Candidate], rules: PreFilters) -> list[Candidate]:
     """The candidates; those that fail a test have it as their status and are not scored."""
     return [
         candidate if (reason := _failed(candidate, rules)) is None else replace(candidate, status=reason)
@@ -67,7 +67,7 @@ def screen(candidates: Sequence[Candidate], rules: Screen) -> list[Candidate]:
     ]
 
 
-def _failed(candidate: Candidate, rules: Screen) -> str | None:
+def _failed(candidate: Candidate, rules: PreFilters) -> str | None:
     call = candidate.call
     if candidate.status != SCORED or call is None or call.result is None:
         return None

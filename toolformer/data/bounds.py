@@ -54,7 +54,7 @@ def _count_or_auto(value: Any) -> Any:
 
 LARGEST = 2**63 - 1
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
-CountOrNone = Annotated[int, Field(ge=0, le=LARGEST)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
 CountOrAuto = Annotated[Any, AfterValidator(_count_or_auto)]
 """A `Count`, or "auto". `Any` for mypy, since nobody reads it before "auto" is replaced by a number."""
 Share = Annotated[float, Field(ge=0, lt=1)]

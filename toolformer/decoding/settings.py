@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from toolformer.data.bounds import (
     Count,
     CountOrAuto,
-    CountOrNone,
+    NonNegativeInt,
     NumberByName,
     TextByName,
 )
@@ -54,7 +54,7 @@ BATCH_SIZE = 32
 class Decoding:
     """When a call starts, and its limits (paper, section 4.2)."""
 
-    k: CountOrNone = 10
+    k: NonNegativeInt = 10
     """A call starts when <API> is among the k most likely next tokens; 1 is plain greedy, 0 disables calls."""
     by_tool: NumberByName = None
     """A separate k per tool, by key: with k: 1, {calendar: 10} starts calls of the calendar at k = 10, and all others at
@@ -68,7 +68,7 @@ class Decoding:
     """Tokens of a call at most."""
     max_result_tokens: Count = 64
     """Tokens of a result at most."""
-    min_new_tokens: CountOrNone = 0
+    min_new_tokens: NonNegativeInt = 0
     """No end of text before so many tokens: chat models end at once where a plain language model writes on."""
     constrain_tool_name: bool = True
     """A call has the name of an allowed tool followed by a parenthesis, and no other call starts inside it; false:

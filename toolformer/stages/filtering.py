@@ -3,7 +3,7 @@
 from typing import Any
 
 from toolformer.annotation.merge import Chance
-from toolformer.annotation.results import Rules
+from toolformer.annotation.results import KeepRules
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
@@ -24,7 +24,7 @@ def thresholds(config: Config) -> dict[str, float]:
     return {key: instantiate.tool_settings(config, key).filter_threshold for key in config.tools}
 
 
-def rules(config: Config) -> Rules:
+def rules(config: Config) -> KeepRules:
     """How scored calls are filtered. UserError for a tool that is not in use, or a probability above 1."""
     shares = dict(config.filter.chance or {})
     if unknown := sorted(set(shares) - set(config.tools)):
@@ -33,6 +33,6 @@ def rules(config: Config) -> Rules:
         )
     if wrong := next((tool for tool, share in shares.items() if not 0 <= share <= 1), None):
         raise UserError(f"filter.chance.{wrong} is {shares[wrong]:g}; a probability is from 0 to 1")
-    return Rules(
+    return KeepRules(
         thresholds(config), config.filter.baseline, config.filter.leak == "drop", Chance(shares, config.seed)
     )

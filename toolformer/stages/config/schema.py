@@ -13,7 +13,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 from pydantic import Field
 
-from toolformer.annotation.candidates import Proposing, Sampling, Screen
+from toolformer.annotation.candidates import PreFilters, Proposing, Sampling
 from toolformer.benchmarks import PAPER, WORDINGS
 from toolformer.data import Fields
 from toolformer.data.bounds import (
@@ -304,7 +304,7 @@ class Config:
     """τ_f in nats, of every tool without a separate one: a call is kept if its gain reaches it; applied after
     scoring, so that a higher one needs no model."""
     propose: Annotated[Proposing, Decides("annotate")] = field(default_factory=Proposing)
-    screen: Annotated[Screen, Decides("annotate")] = field(default_factory=Screen)
+    screen: Annotated[PreFilters, Decides("annotate")] = field(default_factory=PreFilters)
     score: Annotated[ScoreConfig, Decides("annotate")] = field(default_factory=ScoreConfig)
     filter: FilterConfig = field(default_factory=FilterConfig)
     generate: GenerateConfig = field(default_factory=GenerateConfig)

@@ -102,7 +102,7 @@ class Worker:
             seed=config.seed,
             paragraphs=config.corpus.paragraphs,
             floor=self._store.floor,
-            rules=config.screen,
+            pre_filters=config.screen,
         )
         return annotator, batch_tokens
 
