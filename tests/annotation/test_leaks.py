@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.annotation.test_annotation import DOCUMENTS, candidate, whole_windows
+from tests.annotation.build import DOCUMENTS, candidate, whole_windows
 from toolformer.annotation import leaks
 from toolformer.annotation.leaks import Terms
 from toolformer.annotation.merge import LEAKS, NOT_DRAWN, Chance, decide, row

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from tests import textbook
-from tests.annotation.test_annotation import QA, whole_windows
+from tests.annotation.build import QA, whole_windows
 from tests.conftest import tiny_model, tiny_tokenizer
 from tests.tools.recorders import Recorder
 from toolformer.annotation.propose import propose

@@ -144,13 +144,6 @@ def kept_calls(rows: Sequence[Mapping[str, Any]], decisions: Sequence[Decision])
     }
 
 
-def keep(
-    rows: Sequence[Mapping[str, Any]], thresholds: Mapping[str, float], baseline: str = PAPER
-) -> dict[str, list[KeptCall]]:
-    """The kept calls of each document (`decide`), in the order of its text."""
-    return kept_calls(rows, decide(rows, thresholds, baseline))
-
-
 def merge(document: Document, kept: Sequence[KeptCall]) -> dict[str, object]:
     """The row of C* of a document: its text with the calls inserted, everything else unchanged."""
     return {

@@ -1,0 +1,121 @@
+"""The annotation of a batch of documents: its funnel, long texts and remote tools."""
+
+import json
+import re
+import threading
+from dataclasses import replace
+
+import pytest
+
+from tests.annotation.build import DOCUMENTS, QA, Recording
+from tests.conftest import tiny_model, tiny_tokenizer
+from toolformer.annotation import funnel as funnel_module
+from toolformer.annotation.funnel import REASONS, STEPS, log_funnel
+from toolformer.annotation.merge import BELOW
+from toolformer.annotation.pipeline import NO_POSITION, Annotator
+from toolformer.data import Document
+from toolformer.errors import UserError
+from toolformer.lm.language_model import LanguageModel
+from toolformer.tools.base import Result
+
+
+def test_the_funnel_counts_every_step_and_every_drop(
+    tiny_gpt2: LanguageModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    kinds = [
+        replace(QA, force_name=True, samples=4),
+        replace(QA, key="never", start_threshold=0.999999),
+        replace(QA, key="dated", selector="calendar", max_call_tokens=1),
+        replace(QA, key="article", selector="article"),
+    ]
+    undated = Document("undated", "No day is known here.", source_id="town")
+    documents = [*DOCUMENTS, Document("blank", " "), undated]
+    made = Annotator(tiny_gpt2, kinds, {kind.key: Recording() for kind in kinds}).annotate(documents)
+    for counts in made.funnel.values():
+        assert all(isinstance(counts[step], int) for step in STEPS[:-1])
+        assert sum(counts["reasons"].values()) == counts["documents"] == 5
+        assert counts["selected"] <= counts["documents"] and counts["windows"] >= counts["selected"]
+        assert counts["sampled"] >= counts["well_formed"] >= counts["executed"] >= counts["scored"]
+        assert counts["sampled"] == counts["scored"] + sum(counts["drop_reasons"].values())
+    assert made.funnel["qa"]["reasons"] == {"selected": 4, "empty text": 1}
+    assert made.funnel["never"]["window_reasons"] == {NO_POSITION: 4}
+    assert made.funnel["never"]["sampled"] == 0
+    assert made.funnel["dated"]["reasons"] == {"selected": 3, "no date": 2}
+    assert made.funnel["article"]["reasons"] == {"selected": 1, "no article": 4}
+    dropped = made.funnel["dated"]["drop_reasons"]  # after one token
+    assert dropped["call not ended"] > 0 and set(dropped) <= {"call not ended", "malformed call"}
+    assert json.loads(json.dumps(made.funnel)) == made.funnel
+    with caplog.at_level("INFO", funnel_module.__name__):
+        log_funnel({"qa": {**made.funnel["qa"], "kept": 1, "filter_reasons": {BELOW: 3}}})
+    (table,) = caplog.messages
+    _, heads, row, reasons = table.splitlines()
+    assert heads.split() == ["tool", *STEPS] and len(heads) <= 100
+    assert row.split()[:4] == ["qa", "5", "4", "4"] and row.split()[-1] == "1"
+    assert reasons.startswith("qa: texts: ") and reasons.endswith(f"; {REASONS['filter_reasons']}: 3 {BELOW}")
+
+
+def test_a_text_that_is_too_long_is_skipped() -> None:
+    """With overlapping windows, for every selector, among texts that are annotated as ever."""
+    book = Document("book", "The 3 people of 4 towns. " * 220_000, date=DOCUMENTS[0].date, source_id="a")
+    long = Document("long", "The population is 658,893 people. " * 40)
+    common = replace(QA, window_tokens=40, window_overlap=8, max_call_tokens=1)
+    selectors = ("any", "calculator", "calendar", "translation", "article")
+    kinds = [replace(common, key=key, selector=key) for key in selectors]
+    steps: list[str] = []
+    tokenizer = tiny_tokenizer()
+    model = LanguageModel(tiny_model("gpt2", len(tokenizer)), tokenizer)
+    model.batch_tokens = 256
+    annotator = Annotator(model, kinds, {kind.key: Recording() for kind in kinds})
+    result = annotator.annotate([book, long], steps.append)
+    for counts in result.funnel.values():
+        assert counts["reasons"]["longer than 5,000,000 characters"] == 1 and counts["documents"] == 2
+    assert {row["doc_id"] for row in result.rows} == {"long"}
+    windows_of = result.funnel["any"]["windows"]
+    assert any(re.fullmatch(rf"proposing QA, window \d+ of {windows_of}", step) for step in steps)
+
+
+class Served(Recording):
+    """A tool on another machine, which answers when the language model has gone on to another tool."""
+
+    elsewhere = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.gone_on = threading.Event(), threading.Event()
+
+    def run(self, inputs: list[str], documents: list[Document]) -> list[Result]:
+        self.begun.set()
+        if not self.gone_on.wait(60):
+            return [Result(reason="nobody went on", fault=True) for _ in inputs]
+        return super().run(inputs, documents)
+
+
+def test_the_model_continues_while_a_remote_tool_answers(calling_model: LanguageModel) -> None:
+    local, served = replace(QA, key="local", force_name=True), replace(QA, key="served", force_name=True)
+    there, steps = Served(), list[str]()
+
+    def on_step(step: str) -> None:
+        steps.append(step)
+        if len(steps) == 2:  # the second tool's proposals begin, and the first one's calls are on their way
+            assert there.begun.wait(60), "nobody asked"
+            there.gone_on.set()
+
+    tools = {"local": Recording(), "served": there}
+    made = Annotator(calling_model, [local, served], tools).annotate(DOCUMENTS, on_step)
+    assert steps == ["proposing QA", "proposing QA", "executing calls", "scoring"]
+    assert list(made.funnel) == ["local", "served"]
+    assert made.funnel["served"]["executed"] == made.funnel["served"]["well_formed"] > 0
+    there.gone_on.set()
+    again = Annotator(calling_model, [local, served], {key: Recording() for key in tools}).annotate(DOCUMENTS)
+    assert (again.rows, again.funnel) == (made.rows, made.funnel)
+
+
+def test_an_error_of_a_remote_tool_ends_the_annotation(calling_model: LanguageModel) -> None:
+    class Gone(Recording):
+        elsewhere = True
+
+        def run(self, inputs: list[str], documents: list[Document]) -> list[Result]:
+            raise UserError("its data are gone")
+
+    with pytest.raises(UserError, match="its data are gone"):
+        Annotator(calling_model, [replace(QA, force_name=True)], {"qa": Gone()}).annotate(DOCUMENTS)
