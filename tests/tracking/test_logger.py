@@ -298,7 +298,8 @@ def test_what_a_kill_left_of_a_database_does_not_matter(tmp_path: Path, caplog: 
 LOGGER = """
     import pathlib, sys, time
     from toolformer.results import Beginning, Dataset, Results
-        from toolformer.tracking import MlflowLogger
+    from toolformer.step import Step
+    from toolformer.tracking import MlflowLogger
     root, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
     (root / f"ready-{number}").touch()
     while len(list(root.glob("ready-*"))) < 4:

@@ -11,6 +11,7 @@ from statistics import mean
 
 from toolformer.errors import UserError
 from toolformer.results import Folder, Results, Run
+from toolformer.results.provenance import masked_words
 from toolformer.results.run import figures
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
@@ -45,7 +46,8 @@ class Sweep:
 
     @property
     def step(self) -> Step:
-        return Step("sweep", VERSIONS["sweep"], {"stage": self.stage, "key": list(self.key)})
+        key = masked_words(self.key)  # it is written to the sweep's folder
+        return Step("sweep", VERSIONS["sweep"], {"stage": self.stage, "key": key})
 
     @property
     def id(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,9 +17,9 @@ from toolformer.tracking.store import Store
 
 log = logging.getLogger(__name__)
 
-PATIENCE, PATIENCE_LOCAL = 15.0, 60.0
-"""Seconds after which the beginning or the end of a run sends nothing more to a server, and to a database that may have to
-be made first."""
+PATIENCE, PATIENCE_LOCAL = 15.0, math.inf
+"""Seconds after which the beginning or the end of a run sends nothing more to a server, and to a database, which is there or
+fails."""
 INTERVAL, SHARE = 10.0, 0.05
 """Seconds between two updates of curves; the share of a run's time that these may take."""
 _FAILED: set[str] = set()
