@@ -1,13 +1,18 @@
 """The train stage: what its runs say, and which of them answer a command that is given again."""
 
+import logging
 from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
 
 from tests.conftest import Capture, smoke_words
 from toolformer.cli import main
 from toolformer.results import Run
 from toolformer.stages.config import Config, compose, validate
 from toolformer.stages.launch import run_stage
-from toolformer.stages.train import model_folder
+from toolformer.stages.train import _threshold, model_folder
+from toolformer.step import Step
 
 
 def config(root: Path, *more: str) -> Config:
@@ -41,3 +46,29 @@ def test_a_run_has_the_perplexity_of_the_kept_model_and_makes_a_damaged_one_agai
     weights.write_bytes(saved[:-9] + bytes([saved[-9] ^ 1]) + saved[-8:])
     again = train(given)
     assert again.id == run.id and again.ended != run.ended and weights.read_bytes() == saved
+
+
+def test_a_run_names_the_threshold_of_its_annotation(root: Path) -> None:
+    run = train(config(root))
+    assert run.facts["threshold"] == "-100" and run.name.endswith(" τ_f=-100")
+
+
+def test_a_threshold_by_tool_is_named_by_tool() -> None:
+    def annotated(**thresholds: float) -> Mock:
+        return Mock(step=Step("generate", 1, {"filter_threshold": thresholds}, {}))
+
+    both = [annotated(calculator=0.1, calendar=0.3), annotated(calculator=1.0, calendar=1.0)]
+    assert _threshold(both) == "calculator 0.1, calendar 0.3 + 1"
+
+
+def test_a_training_by_epochs_says_its_steps_before_it_begins(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And takes ten held-out perplexities, or one per step."""
+    caplog.set_level(logging.INFO)
+    epochs = ["trainer.max_steps=null", "trainer.epochs=2", "trainer.eval_every=null"]
+    run = train(config(root, *epochs))
+    steps = round(run.metrics["train_steps"])
+    lines = [message for message in caplog.messages if message.startswith(f"train: {steps} steps of 1 sequ")]
+    assert len(lines) == 1 and lines[0].endswith("held-out perplexity every 1 steps")
+    assert sorted(dict(run.curve("heldout_perplexity"))) == list(range(steps + 1))

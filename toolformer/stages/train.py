@@ -115,11 +115,11 @@ def train(config: Config, invocation: Invocation = DIRECT) -> Run | None:
         _finetune(job, results, None)
         return None
     model, corpus = model_name(config.model), str(job.datasets[0].facts.get("corpus", ""))
-    name, about = (
-        f"train {config.name}: {model} {config.data} {corpus}",
-        {"model": model, "data": config.data},
+    name, threshold = f"train {config.name}: {model} {config.data} {corpus}", _threshold(job.datasets)
+    about = {"model": model, "data": config.data, "τ_f": threshold}
+    beginning = invocation.beginning(
+        config, f"{name} τ_f={threshold}", about, job.datasets, data=config.data, threshold=threshold
     )
-    beginning = invocation.beginning(config, name, about, job.datasets, data=config.data)
     # Processes that train together cannot wait one by one.
     alone = distributed.processes() == 1
     with results.open(
@@ -133,6 +133,20 @@ def train(config: Config, invocation: Invocation = DIRECT) -> Run | None:
             return _logged("already done", run)
         _train(job, results, run)
     return _logged("done", results.get(run.id))
+
+
+def _threshold(datasets: Sequence[Run]) -> str:
+    """The filtering threshold of the annotations: of all tools, or by tool; several annotations joined by +."""
+    parts = []
+    for run in datasets:
+        by_tool: dict[str, float] = dict(run.step.settings.get("filter_threshold", {}))
+        values = sorted({f"{value:g}" for value in by_tool.values()})
+        parts.append(
+            values[0]
+            if len(values) == 1
+            else ", ".join(f"{tool} {value:g}" for tool, value in by_tool.items())
+        )
+    return " + ".join(dict.fromkeys(parts))
 
 
 def _train(job: _Job, results: Results, run: Folder) -> None:
