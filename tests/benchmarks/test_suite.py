@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -276,3 +277,13 @@ def test_real_benchmarks_are_whole_and_their_answers_are_right(
             for row in rows
         ]  # fmt: skip
         assert scores.count(0.0) == out_of_reach
+
+
+def test_a_copy_of_the_data_is_the_same_data(tmp_path: Path) -> None:
+    for name in ("data", "copy"):
+        write(tmp_path / name, "svamp/svamp", [{"id": "1"}])
+    shutil.copyfile(tmp_path / "data/svamp/svamp.jsonl.gz", tmp_path / "copy/svamp/svamp.jsonl.gz")
+    first, copy = (suite.data_state(["svamp"], str(tmp_path / name), tmp_path) for name in ("data", "copy"))
+    assert first == copy and [*first] == ["svamp/svamp.jsonl.gz"]
+    write(tmp_path / "copy", "svamp/svamp", [{"id": "2"}])
+    assert suite.data_state(["svamp"], str(tmp_path / "copy"), tmp_path) != first

@@ -30,7 +30,7 @@ from toolformer.statistics.intervals import (
     perplexity_interval,
     score_interval,
 )
-from toolformer.storage import sha256
+from toolformer.storage import content_digest, sha256
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,8 @@ def check_data(names: Sequence[str], data_dir: str | None, tasks_dir: str | Path
         raise UserError(f"{missing[first]}{more}")
 
 
-def data_state(tasks: Sequence[str], data_dir: str | None, root: str | Path) -> dict[str, tuple[int, int]]:
-    """The files that tasks may read, by name: size in bytes and modification time in nanoseconds.
+def data_state(tasks: Sequence[str], data_dir: str | None, root: str | Path) -> dict[str, str]:
+    """The files that tasks may read, by name in the data folder: a hash of their content, so that a copied folder counts as the same.
 
     A user's tasks may read every file two or three levels deep, except those that runs write below `root`.
     """
@@ -174,8 +174,9 @@ def data_state(tasks: Sequence[str], data_dir: str | None, root: str | Path) -> 
         runs = Path(root).expanduser().resolve()
         found = [*folder.glob("*/*"), *folder.glob("*/test/*")]
         files |= {file for file in found if not file.resolve().is_relative_to(runs)}
-    states = {file: file.stat() for file in sorted(files) if file.is_file()}
-    return {str(file): (state.st_size, state.st_mtime_ns) for file, state in states.items()}
+    return {
+        file.relative_to(folder).as_posix(): content_digest(file) for file in sorted(files) if file.is_file()
+    }
 
 
 def user_files(tasks: Sequence[str], tasks_dir: str | Path | None = None) -> dict[str, str]:
