@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.build import PIECES, tools
 from tests.conftest import taught_model
-from tests.decoding.test_decoder import PIECES, tools
 from tests.lm.test_static_steps import texts
 from toolformer.annotation.candidates import Candidate, Window
 from toolformer.annotation.score import score

@@ -1,7 +1,6 @@
 """Batched top-k decoding against one prompt at a time."""
 
 import copy
-import datetime
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -10,45 +9,15 @@ import pytest
 import torch
 
 from tests import textbook
+from tests.build import CALLING, DOCUMENTS, PIECES, PROMPTS, Shout, tools
 from tests.conftest import ARCHITECTURES, full_gpu, taught_model, tiny_model, tiny_tokenizer
 from toolformer.data import Document
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.memory import Memory
-from toolformer.tools.base import Result, Tool
+from toolformer.tools.base import Result
 from toolformer.tools.runtime import ToolRuntime
-
-PROMPTS = [
-    "The number in the next term is",
-    "Joe Biden was born in",
-    "Today is the first Monday of the year, and the population is 658,893 people. This is",
-    "red",
-    "Where was the average of the term",
-]
-DOCUMENTS = [
-    Document(f"p{n}", prompt, date=datetime.date(2021, 3, n + 1)) for n, prompt in enumerate(PROMPTS)
-]
-
-
-class Shout(Tool):
-    """Answers in capitals, and with the document's day; an odd number of letters gets no answer."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.batches: list[list[str]] = []
-
-    def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-        self.batches.append(list(inputs))
-        return [
-            Result(f"{text.upper()} {document.date}") if len(text) % 2 == 0 else Result(reason="odd")
-            for text, document in zip(inputs, documents, strict=True)
-        ]
-
-
-def tools() -> dict[str, Shout]:
-    return {"qa": Shout("QA"), "calculator": Shout("Calculator"), "calendar": Shout("Calendar")}
-
 
 Outcome = list[Completion]
 
@@ -141,7 +110,6 @@ def test_an_automatic_batch_is_sized_by_a_gpus_memory(
     assert re.findall(r"batch_size=(\d+)", caplog.text) == ["8", "4", "4"], "halved for good"
 
 
-PIECES = ("The", "is", "people", "[QA(ab) -> AB 1]", "[QA(abcd) -> AB 2]")
 CALLS = (*PIECES[:4], "[Calendar(abcd) -> AB 2]", "people [Calendar(ab) -> AB 1]")
 USUAL = {"k": 20, "max_call_tokens": 20}
 
@@ -150,9 +118,6 @@ USUAL = {"k": 20, "max_call_tokens": 20}
 def calling_model() -> LanguageModel:
     """A tiny model that writes calls up to their arrow."""
     return taught_model("llama", *PIECES)
-
-
-CALLING = [f"{prompt} people is" for prompt in PROMPTS]
 
 
 def decoded(model: LanguageModel, **settings: Any) -> list[Completion]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests import textbook
+from tests.build import CALLING, DOCUMENTS, PIECES, tools
 from tests.conftest import Refused, taught_model
-from tests.decoding.test_decoder import CALLING, DOCUMENTS, PIECES, tools
 from tests.processes import config, save_calling_model, words
 from toolformer.calls import find, strip
 from toolformer.data import Document

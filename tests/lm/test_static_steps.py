@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.annotation.conftest import CALLING
+from tests.build import PIECES, tools
 from tests.conftest import taught_model, tiny_model, tiny_tokenizer
-from tests.decoding.test_decoder import PIECES, tools
 from toolformer.annotation.candidates import ToolSettings, Window
 from toolformer.annotation.propose import propose
 from toolformer.data import Document

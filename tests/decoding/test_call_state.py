@@ -1,46 +1,15 @@
 """The rules around a call: when it is run, taken back, cut, and what a prompt leaves room for."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-import torch
 
+from tests.build import DOCUMENTS, PROMPTS, force, steer, tools
 from tests.conftest import tiny_model, tiny_tokenizer
-from tests.decoding.test_decoder import DOCUMENTS, PROMPTS, tools
 from tests.tools.recorders import Recorder
 from toolformer.decoding.batch import Row
 from toolformer.decoding.decoder import Decoder
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
-
-
-def steer(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Decoder, Row], int | None]) -> None:
-    """Makes models want this token next to what a row has, where there is one."""
-    real = Decoder._choose
-
-    def steered(self: Decoder, logits: torch.Tensor, rows: list[Row], *more: Any) -> list[int]:
-        for n, row in enumerate(rows):
-            token = wanted(self, row)
-            if token is not None:
-                logits[n, token] = 1e4
-        return real(self, logits, rows, *more)
-
-    monkeypatch.setattr(Decoder, "_choose", steered)
-
-
-def force(monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, prompt: str, wanted: str) -> None:
-    """Makes the model want to continue `prompt` with exactly `wanted`, whatever was fed in which batch."""
-    base = language_model.encode(prompt)
-    target = language_model.tokenizer(prompt + wanted, add_special_tokens=False).input_ids
-    assert target[: len(base)] == base
-
-    def following(_: Decoder, row: Row) -> int:
-        so_far = row.context + row.written
-        return target[len(so_far)] if so_far == target[: len(so_far)] and len(so_far) < len(target) else 0
-
-    steer(monkeypatch, following)
 
 
 @pytest.mark.parametrize(
