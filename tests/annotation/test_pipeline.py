@@ -77,7 +77,7 @@ def test_a_text_that_is_too_long_is_skipped() -> None:
 class Served(Recording):
     """A tool on another machine, which answers when the language model has gone on to another tool."""
 
-    elsewhere = True
+    is_remote = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ def test_the_model_continues_while_a_remote_tool_answers(calling_model: Language
 
 def test_an_error_of_a_remote_tool_ends_the_annotation(calling_model: LanguageModel) -> None:
     class Gone(Recording):
-        elsewhere = True
+        is_remote = True
 
         def run(self, inputs: list[str], documents: list[Document]) -> list[Result]:
             raise UserError("its data are gone")

@@ -45,7 +45,7 @@ class Closed(Recorder, ClosedTool):
 class Writer:
     """A local `TextGenerator` that writes by a function."""
 
-    elsewhere = False
+    is_remote = False
 
     def __init__(self, write: Callable[[str], str]) -> None:
         self.write = write

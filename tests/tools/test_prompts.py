@@ -13,7 +13,7 @@ from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate
 from toolformer.stages.config.schema import DemonstrationConfig
-from toolformer.tools.prompt_sets import OURS, PLACE, SETS, Prompt, check, find, read
+from toolformer.tools.prompt_sets import OURS, PLACE, SETS, Prompt, check_prompt, find_prompt, read_prompt
 
 # Of fill("x"); each prompt was compared word for word with an appendix when its hash was taken: A.2 of the paper, and
 # the Vietnamese one.
@@ -31,7 +31,7 @@ SHA256 = {
 
 @pytest.mark.parametrize("name", SHA256)
 def test_no_character_changes(name: str) -> None:
-    prompt = read(OURS / f"{name}.txt")
+    prompt = read_prompt(OURS / f"{name}.txt")
     assert hashlib.sha256(prompt.fill("x").encode()).hexdigest() == SHA256[name]
     assert prompt.fill("x") == f"{prompt.prefix()}x\n{prompt.output_label}"
 
@@ -47,8 +47,8 @@ GOOD = "Add calls:\n\nInput: 1 + 2 is 3.\nOutput: 1 + 2 is [Calculator(1 + 2)] 3
 @pytest.mark.parametrize("prompts", SETS)
 def test_every_prompt_of_a_set_shows_calls_of_its_tool(prompts: str, config: Config) -> None:
     for key in ("calculator", "calendar", "search", "qa", "translation"):
-        prompt = find(prompts, key)
-        assert prompt is not None and check(prompt, config.tool[key].name) is None
+        prompt = find_prompt(prompts, key)
+        assert prompt is not None and check_prompt(prompt, config.tool[key].name) is None
 
 
 lines = st.text(alphabet="ab c.,()ü北[]:\"'", min_size=1, max_size=20).map(str.strip).filter(bool)
@@ -61,7 +61,7 @@ def test_a_file_has_the_form_of_a_filled_prompt(instruction: str, pairs: list[tu
         path = Path(folder) / "prompt.txt"
         for text in (prompt.fill(PLACE), f"{prompt.fill(PLACE)}\n".replace("\n", "\r\n")):
             path.write_bytes(text.encode())
-            assert read(path) == prompt
+            assert read_prompt(path) == prompt
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,14 @@ def test_a_file_that_teaches_nothing_is_refused(
 
 def test_a_byte_order_mark_is_no_part_of_a_prompt(tmp_path: Path) -> None:
     (tmp_path / "sums.txt").write_text(GOOD, encoding="utf-8-sig")
-    assert read(tmp_path / "sums.txt").instruction == "Add calls:"
+    assert read_prompt(tmp_path / "sums.txt").instruction == "Add calls:"
 
 
 def test_configuration_chooses_the_set(config: Config, tmp_path: Path) -> None:
     (tmp_path / "sums.txt").write_text(GOOD, encoding="utf-8")
-    assert instantiate.tool_settings(config, "calculator").prompt == find("paper", "calculator")
+    assert instantiate.tool_settings(config, "calculator").prompt == find_prompt("paper", "calculator")
     vietnamese = instantiate.tool_settings(replace(config, prompts="paper-vi"), "calculator")
-    assert vietnamese.prompt == find("paper-vi", "calculator")
+    assert vietnamese.prompt == find_prompt("paper-vi", "calculator")
     own = validate(compose("generate", [f"prompts={tmp_path}", "tool.calculator.prompt=sums"]))
     assert instantiate.tool_settings(own, "calculator").prompt.instruction == "Add calls:"
     with pytest.raises(UserError, match=r"tool.qa.prompt: there is no .*qa.txt; give one"):

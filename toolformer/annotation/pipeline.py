@@ -82,7 +82,7 @@ class Annotator:
         funnel: Funnel = {settings.key: {} for settings in self.settings}
         answers: dict[str, Callable[[], list[Candidate]]] = {settings.key: list for settings in self.settings}
         # Tools on other machines are called first, and answer while the language model continues.
-        waits = {settings.key: self.tools[settings.key].elsewhere for settings in self.settings}
+        waits = {settings.key: self.tools[settings.key].is_remote for settings in self.settings}
         for settings in sorted(self.settings, key=lambda settings: not waits[settings.key]):
             on_step(f"proposing {settings.name}")
             chosen, funnel[settings.key] = self._windows(settings, documents, encodings)

@@ -26,7 +26,7 @@ class ModelGenerator:
 
     VERSION = 1
     """Raise it in the commit that changes texts."""
-    elsewhere = False
+    is_remote = False
     """It works in this process."""
     model: str = "smollm2"
     dtype: str = "auto"

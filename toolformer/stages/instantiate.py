@@ -139,11 +139,11 @@ def _prompt(config: Config, key: str) -> Prompt:
             f"tool.{key}.example is missing: give a call with its result, {tool.name}(...) -> ..."
         )
     else:
-        place = str(prompt_sets.place(config.prompts, tool.prompt or key))
-        prompt = prompt_sets.find(config.prompts, tool.prompt or key)
+        place = str(prompt_sets.prompt_path(config.prompts, tool.prompt or key))
+        prompt = prompt_sets.find_prompt(config.prompts, tool.prompt or key)
     if prompt is None:
         raise UserError(f"tool.{key}.prompt: there is no {place}; give one, or leave the tool out")
-    if reason := prompt_sets.check(prompt, tool.name):
+    if reason := prompt_sets.check_prompt(prompt, tool.name):
         raise UserError(f"{place}: {reason}")
     return prompt
 

@@ -48,7 +48,7 @@ class Part:
 
     VERSION: ClassVar[int | None] = None
     """Of a class of this package: raise it in the commit that changes results. Caches and runs depend on it."""
-    elsewhere: bool = False
+    is_remote: bool = False
     """Whether another process or machine does the work: the language model continues meanwhile."""
 
     def check(self) -> None:
@@ -62,7 +62,7 @@ class Tool(Part, ABC):
     """Its name in a call: `Calculator`."""
     version: str = ""
     """Of a user's tool: any text, changed when its answers may change. Without one, results are not cached."""
-    side_by_side: int = 1
+    max_parallel_calls: int = 1
     """Calls that it takes at once; above 1 it is handed single calls, on that many threads."""
     parameters: tuple[Parameter, ...] | None = None
     """The parameters of a call; None for a tool that takes the call's input as one text."""
@@ -106,7 +106,7 @@ class TextGenerator(Protocol):
     """
 
     @property
-    def elsewhere(self) -> bool: ...
+    def is_remote(self) -> bool: ...
 
     def check(self) -> None: ...
 

@@ -94,7 +94,7 @@ class QuestionAnswering(Reader):
     def __post_init__(self) -> None:
         sizes = ("passages", "passage_words", "max_new_tokens")
         at_least_one("qa", **{name: getattr(self, name) for name in sizes})
-        self.elsewhere = self.generate.elsewhere or self.retriever.elsewhere
+        self.is_remote = self.generate.is_remote or self.retriever.is_remote
 
     def check(self) -> None:
         """UserError if the reader is missing."""

@@ -78,7 +78,7 @@ class ToolRuntime(Tool):
     def __init__(self, tool: Tool, limits: Limits | None = None, cache: ResultCache | None = None) -> None:
         self.tool = tool
         self.name = self.tool.name
-        self.elsewhere = self.tool.elsewhere
+        self.is_remote = self.tool.is_remote
         self.parameters = self.tool.parameters
         self.description = self.tool.description
         self.examples = self.tool.examples
@@ -86,7 +86,7 @@ class ToolRuntime(Tool):
         self.is_exact = self.tool.is_exact
         self.limits = limits or Limits()
         self.cache = cache
-        self._threads = Threads(max(self.limits.workers, self.tool.side_by_side))
+        self._threads = Threads(max(self.limits.workers, self.tool.max_parallel_calls))
         self._usage = Usage()
         self._mutex = threading.Lock()
 
@@ -148,7 +148,7 @@ class ToolRuntime(Tool):
         """Calls handed over together. A part that is late is lost as a whole, so under a time limit it is one."""
         if self.limits.batch_size:
             return self.limits.batch_size
-        if self.limits.timeout is not None or self.tool.side_by_side > 1:
+        if self.limits.timeout is not None or self.tool.max_parallel_calls > 1:
             return 1
         return max(1, -(-calls // self.limits.workers))
 

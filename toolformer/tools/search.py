@@ -34,7 +34,7 @@ class WikiSearch(Tool):
 
     def __post_init__(self) -> None:
         at_least_one("search", max_tokens=self.max_tokens)
-        self.elsewhere = self.retriever.elsewhere
+        self.is_remote = self.retriever.is_remote
 
     def depends_on(self, document: Document) -> str:
         """What identifies the document's own article."""

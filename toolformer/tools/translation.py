@@ -51,7 +51,7 @@ class FewShotTranslator(Translator):
         at_least_one("translation", max_new_tokens=max_new_tokens)
         self.generate = generate
         self.max_new_tokens = max_new_tokens
-        self.elsewhere = generate.elsewhere
+        self.is_remote = generate.is_remote
 
     def check(self) -> None:
         """UserError if the model is missing."""
@@ -86,7 +86,7 @@ class Translation(ClosedTool):
     def __init__(self, translator: Translator, identifier: LanguageIdentifier | None = None) -> None:
         self.translator = translator
         self.identifier = identifier
-        self.elsewhere = translator.elsewhere
+        self.is_remote = translator.is_remote
 
     def check(self) -> None:
         """UserError if the translator is missing."""

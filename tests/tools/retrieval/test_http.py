@@ -106,7 +106,7 @@ def test_documents_of_other_servers(document: dict[str, Any], server: Server) ->
     server.passages = [document]
     tool = WikiSearch(HttpRetriever(f"{server.url}/retrieve"))
     assert tool.run(["flag"], [ELSEWHERE]) == [Result("Ghana > Ghana is a country.")]
-    assert server.paths == ["/retrieve"] and tool.elsewhere
+    assert server.paths == ["/retrieve"] and tool.is_remote
 
 
 def test_a_tool_that_reads_more_asks_for_more(server: Server) -> None:

@@ -1,10 +1,12 @@
 """Tools of real MCP servers, that the tests start: over standard input and output and HTTP, also ones that die or hang."""
 
+import asyncio
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -17,7 +19,7 @@ from toolformer.stages import instantiate
 from toolformer.stages.config import compose, validate
 from toolformer.tools.base import Result, Tool
 from toolformer.tools.runtime import Limits, ToolRuntime
-from toolformer.tools.user.mcp import ENDED, Connection, McpServer, McpTool, schemas
+from toolformer.tools.user.mcp import ENDED, Connection, McpServer, McpTool, _list, _result, schemas
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 PATIENCE = 300.0  # seconds until a test gives up on a server's start
@@ -128,3 +130,39 @@ def test_secrets_are_named_and_never_stand_in_configuration(
     assert answers(tools["secret"], "") == ["hunter2 None hunter2"]
     assert answers(tools["add"], "2") == ["3"]
     assert {"get_weather", "slow"} <= set(config.tool), "names are made to fit calls"
+
+
+def answer(*content: Any, structured: Any = None) -> Result:
+    from mcp.types import CallToolResult
+
+    return _result(CallToolResult.model_validate({"content": content, "structuredContent": structured}))
+
+
+def test_the_text_of_an_embedded_resource_counts() -> None:
+    resource = {"type": "resource", "resource": {"uri": "gloss://skiff", "text": "a small boat"}}
+    found = {"type": "text", "text": "entry found"}
+    picture = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+    assert answer(resource) == Result("a small boat")
+    assert answer(found, resource, picture) == Result("entry found a small boat")
+    assert answer(picture) == Result(reason="no text in the answer")
+
+
+class Listing:
+    """A server whose listing of tools has these cursors, page by page."""
+
+    def __init__(self, cursors: list[str | None]) -> None:
+        self.cursors = cursors
+        self.asked = 0
+
+    async def list_tools(self, cursor: str | None = None) -> Any:
+        page = SimpleNamespace(tools=[SimpleNamespace(name=f"tool{self.asked}")])
+        page.next_cursor = self.cursors[min(self.asked, len(self.cursors) - 1)]
+        self.asked += 1
+        return page
+
+
+@pytest.mark.parametrize(("cursors", "pages"), [([None], 1), ([""], 1), (["0"], 2), (["a", "b", None], 3)])
+def test_a_listing_ends_at_an_empty_or_repeated_cursor(cursors: list[str | None], pages: int) -> None:
+    server = Listing(cursors)
+    tools = asyncio.run(_list(server))  # type: ignore[arg-type]
+    assert (server.asked, len(tools)) == (pages, pages)

@@ -110,7 +110,11 @@ def _describe(config: Config, key: str, tool: ToolConfig) -> None:
     is_function = tool.implementation["_target_"] == FUNCTION
     loaded = FunctionTool(**arguments) if is_function else McpTool(**arguments)
     description: Description = loaded.description
-    if tool.instruction and tool.demonstrations or prompt_sets.find(config.prompts, tool.prompt or key):
+    if (
+        tool.instruction
+        and tool.demonstrations
+        or prompt_sets.find_prompt(config.prompts, tool.prompt or key)
+    ):
         return
     place = f"tool.{key}.example" if tool.example else f"the docstring of {key}"
     examples = [tool.example] if tool.example else description.examples

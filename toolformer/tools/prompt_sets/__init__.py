@@ -62,16 +62,16 @@ UNPROMPTED = Prompt("", ())
 """No prompt at all."""
 
 
-def find(prompts: str, key: str) -> Prompt | None:
+def find_prompt(prompts: str, key: str) -> Prompt | None:
     """A set's prompt for a tool, None if the set has none; `UserError` for an unknown set."""
     check_set(prompts)
     if prompts == NO_SET:
         return UNPROMPTED
-    path = place(prompts, key)
-    return read(path) if path.is_file() else None
+    path = prompt_path(prompts, key)
+    return read_prompt(path) if path.is_file() else None
 
 
-def place(prompts: str, key: str) -> Path:
+def prompt_path(prompts: str, key: str) -> Path:
     """The file with a tool's prompt."""
     folder = OURS / prompts if prompts in SETS else Path(prompts).expanduser()
     return folder / f"{key}.txt"
@@ -84,7 +84,7 @@ def check_set(prompts: str) -> None:
         raise UserError(f"prompts: there is no set and no folder {prompts!r}; use {known}")
 
 
-def read(path: Path) -> Prompt:
+def read_prompt(path: Path) -> Prompt:
     """The prompt in a file; `UserError` for another layout."""
     try:
         text = path.read_text(encoding="utf-8-sig").replace("\r\n", "\n").strip()
@@ -108,7 +108,7 @@ def read(path: Path) -> Prompt:
     return Prompt(first[0].strip(), examples, *labels)
 
 
-def check(prompt: Prompt, name: str) -> str | None:
+def check_prompt(prompt: Prompt, name: str) -> str | None:
     """Why a prompt does not demonstrate calls of this tool; None if it does."""
     if not prompt.instruction.strip():
         return "it has no instruction"

@@ -18,7 +18,15 @@ import numpy as np
 from toolformer.data import Document, assets
 from toolformer.errors import UserError
 from toolformer.tools.retrieval import index
-from toolformer.tools.retrieval.passages import K1, LONGEST_QUERY, B, Passage, Retriever, articles, others
+from toolformer.tools.retrieval.passages import (
+    K1,
+    LONGEST_QUERY,
+    B,
+    Passage,
+    Retriever,
+    articles,
+    retrieve_excluding_self,
+)
 from toolformer.tools.retrieval.words import search_words
 
 BACKEND = "bm25"
@@ -80,7 +88,7 @@ class BM25(Retriever):
             for words in _tokenize([search_words(query[:LONGEST_QUERY], is_query=True) for query in queries])
         ]
         queries_left = [n for n, words in enumerate(tokens) if words]
-        return others(
+        return retrieve_excluding_self(
             documents, queries_left, k, len(self), lambda some, k: self._ranked([tokens[n] for n in some], k)
         )
 

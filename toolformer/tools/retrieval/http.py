@@ -22,9 +22,9 @@ from toolformer.tools.retrieval.passages import (
     SPARE,
     Passage,
     Retriever,
-    others,
     passage_of_row,
     plain_line,
+    retrieve_excluding_self,
 )
 
 BATCH = 64
@@ -36,7 +36,7 @@ class HttpRetriever(Retriever):
     """A retriever behind an HTTP server. `Fault` if the server does not answer as it should; `UserError` without an address."""
 
     VERSION = 1
-    elsewhere = True
+    is_remote = True
     url: str = ""
     """The server's address, such as http://127.0.0.1:8000; `/retrieve` is added."""
     topk: int = 10
@@ -67,7 +67,9 @@ class HttpRetriever(Retriever):
             for start in range(0, len(distinct), BATCH):
                 batch = distinct[start : start + BATCH]
                 best |= zip(batch, self._request(client, batch, count), strict=True)
-        return others(documents, list(lines), k, count, lambda numbers, _: [best[lines[n]] for n in numbers])
+        return retrieve_excluding_self(
+            documents, list(lines), k, count, lambda numbers, _: [best[lines[n]] for n in numbers]
+        )
 
     def _request(self, client: openai.OpenAI, queries: Sequence[str], count: int) -> list[list[Passage]]:
         def read(answer: Any) -> list[list[Passage]]:

@@ -24,9 +24,9 @@ from toolformer.tools.retrieval.passages import (
     Passage,
     Retriever,
     best_piece,
-    others,
     passage_of_row,
     plain_line,
+    retrieve_excluding_self,
 )
 from toolformer.tools.retrieval.words import unsplit_by_lucene
 
@@ -95,7 +95,7 @@ class Lucene(Retriever):
 
         with _bridge:
             try:
-                return others(documents, list(lines), k, len(self), search)
+                return retrieve_excluding_self(documents, list(lines), k, len(self), search)
             finally:
                 java.leave_thread()
 

@@ -132,7 +132,7 @@ def best_piece(passage: Passage, query: str, words: int | None) -> Passage:
     return replace(passage, text=pieces[shared.index(max(shared))])
 
 
-def others(
+def retrieve_excluding_self(
     documents: Sequence[Document],
     queries: Sequence[int],
     k: int,

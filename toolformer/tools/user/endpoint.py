@@ -42,7 +42,7 @@ class EndpointGenerator(Part):
     """Fields to add to a request, or to remove (None)."""
 
     VERSION = 1
-    elsewhere = True
+    is_remote = True
 
     def __post_init__(self) -> None:
         if not self.url or not self.model:

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")
 MOST_CHARACTERS = 1000
 """Of a result; the rest is cut."""
-SIDE_BY_SIDE = 8
+MAX_PARALLEL_CALLS = 8
 """Parallel calls of an asynchronous function."""
 
 
@@ -81,8 +81,8 @@ class FunctionTool(UserTool):
         self.version = version or ""
         self._folder = os.getcwd()
         self._call = load(function)
-        self.elsewhere = inspect.iscoroutinefunction(self._call)
-        self.side_by_side = SIDE_BY_SIDE if self.elsewhere else 1
+        self.is_remote = inspect.iscoroutinefunction(self._call)
+        self.max_parallel_calls = MAX_PARALLEL_CALLS if self.is_remote else 1
         self.name = name or self._call.__name__
         self.description = from_docstring(self._call, function)
         self.parameters = parameters(self._call, function)

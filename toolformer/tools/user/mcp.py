@@ -43,7 +43,7 @@ logging.getLogger("mcp").setLevel(
     logging.CRITICAL
 )  # it logs tracebacks; failures are logged here in one line
 
-SIDE_BY_SIDE = 8
+MAX_PARALLEL_CALLS = 8
 """Parallel calls of a tool."""
 MOST_PAGES = 1000
 """Pages of a listing of tools."""
@@ -101,8 +101,8 @@ class McpTool(UserTool):
     """
 
     VERSION = 2
-    side_by_side = SIDE_BY_SIDE
-    elsewhere = True
+    max_parallel_calls = MAX_PARALLEL_CALLS
+    is_remote = True
 
     def __init__(
         self,
