@@ -141,7 +141,7 @@ def test_the_note_of_a_training_has_the_saved_models_perplexity(results: Results
 
 def test_the_description_of_a_finished_run_begins_with_its_result(results: Results) -> None:
     note = row(results, evaluate(results, lr=0.4)).data.tags["mlflow.note.content"]
-    assert note.startswith("With its tools the model solves 12.5 % of the word problems of svamp.")
+    assert note.startswith("12.5 % of 4 examples of svamp correct.")
 
 
 def test_no_secret_reaches_mlflow(tmp_path: Path) -> None:
