@@ -48,7 +48,7 @@ class Decoder(Decoding):
     """With `plain` no tool runs and no token is forbidden (the baselines)."""
 
     @property
-    def taught(self) -> bool:
+    def forbids_start_token(self) -> bool:
         """Whether the model was finetuned on calls: if so, texts are scored with the start token forbidden."""
         return self.mode == "tools"
 
@@ -66,11 +66,13 @@ class Decoder(Decoding):
     @property
     def text_settings(self) -> Any:
         """Everything besides the language model that decides the score of a text."""
-        return not self.taught
+        return not self.forbids_start_token
 
     def score_texts(self, texts: Sequence[str]) -> list[tuple[float, int]]:
         """See `LanguageModel.rolling_log_likelihoods`."""
-        return self._attempt(lambda: self.language_model.rolling_log_likelihoods(texts, not self.taught))
+        return self._attempt(
+            lambda: self.language_model.rolling_log_likelihoods(texts, not self.forbids_start_token)
+        )
 
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """See `LanguageModel.log_likelihoods`."""
@@ -237,7 +239,7 @@ class Decoder(Decoding):
         return True
 
     def _write_next(self, batch: Batch, writer: Writer) -> None:
-        """Chooses and writes the next token of every fresh row; where a call is taken back, another one."""
+        """Chooses and writes the next token of every fresh row; where a call is rolled back, another one."""
         start, ends = self.language_model.start_id, sorted(self.language_model.end_ids)
         while fresh := batch.fresh:
             numbers, rows = [n for n, _ in fresh], [row for _, row in fresh]

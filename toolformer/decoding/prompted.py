@@ -26,7 +26,7 @@ class PromptedDecoder(Decoder):
     """By key of the tool."""
 
     @property
-    def taught(self) -> bool:
+    def forbids_start_token(self) -> bool:
         """False: the model is used as it is."""
         return False
 
