@@ -206,7 +206,7 @@ def test_a_run_of_an_older_tool_is_refused(results: Results) -> None:
     annotation = Step("annotate", 1, {}, {"tools": {"calculator": [{name: 0}, []]}})
     made(results, step("generate", annotation))
     assert results.resolve("generate", "latest"), "who only reads it may"
-    with pytest.raises(UserError, match=f"made by version 0 of {name}, this is 1"):
+    with pytest.raises(UserError, match=f"made by version 0 of {name}, this is "):
         Results(results.root, versions={"generate": 1}).resolve("generate", "latest")
 
 
