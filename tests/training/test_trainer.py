@@ -165,6 +165,12 @@ def test_epochs_end_a_run(gpt2_folder: Path, tmp_path: Path) -> None:
     assert result.steps == math.ceil(result.tokens / 32 / 2)
 
 
+def test_steps_between_log_lines_are_free(gpt2_folder: Path, tmp_path: Path) -> None:
+    """The Trainer's own default for saving, 500 steps, does not have to be a multiple of them."""
+    result, _ = run(gpt2_folder, tmp_path, replace(SETTINGS, log_every=7))
+    assert result.model_path.is_dir()
+
+
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
     folder = save_model("gpt2", tmp_path / "model")
     model: Any = AutoModelForCausalLM.from_pretrained(folder)

@@ -214,6 +214,9 @@ def _arguments(settings: TrainingSettings, folder: Path, accumulation: int) -> T
         # Texts are shuffled before packing, so that C* and C have the same order.
         train_sampling_strategy="sequential",
         num_train_epochs=1,
+        # `_plan` sets the steps; until then the Trainer would compare its own with `logging_steps`.
+        eval_steps=1,
+        save_steps=1,
         eval_strategy="steps",
         save_strategy="steps",  # at evaluations; `Progress` adds those of trainer.save_every
         # DeepSpeed cannot load a best model from its weights alone.
