@@ -1,8 +1,8 @@
-"""The figures of README.md and docs/results/, drawn from docs/results/tables/.
+"""The figure of README.md and docs/results.md, drawn from docs/results/tables/.
 
     python scripts/figures.py
 
-Writes docs/gains.svg, docs/results/learning.svg. The output is deterministic: unchanged tables give unchanged files.
+Writes docs/gains.svg. The output is deterministic: an unchanged table gives an unchanged file.
 """
 
 import csv
@@ -16,7 +16,7 @@ from toolformer.reporting.table import Figure
 from toolformer.storage import atomic_write
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-GREY, BLUE, ORANGE, GREEN, *_ = PALETTE
+GREY, ORANGE = PALETTE[0], PALETTE[2]
 """Grey is calls disabled and orange Toolformer, as in the report."""
 
 
@@ -52,43 +52,12 @@ def _draw_gains(rows: Sequence[dict[str, str]], axes: Any) -> None:
     axes.legend(loc="lower right")
 
 
-def learning() -> Figure:
-    """Percent correct after 10, 25 and 200 steps, on a benchmark per tool."""
-    return Figure(
-        "learning", "Learning", "", [partial(_draw_learning, read_table("steps_10"))], "", height=3.0
-    )
-
-
-def _draw_learning(rows: Sequence[dict[str, str]], axes: Any) -> None:
-    disabled, *trained = rows
-    steps = [int(row["steps"]) for row in trained]
-    tools = (
-        ("arithmetic", "calculator", ORANGE),
-        ("Natural Questions", "search", BLUE),
-        ("Dateset", "calendar", GREEN),
-    )
-    for benchmark, tool, colour in tools:
-        scores = [float(row[benchmark].partition(" ")[0]) for row in trained]
-        axes.plot(steps, scores, "o-", color=colour, label=f"{benchmark} ({tool})")
-        axes.axhline(float(disabled[benchmark]), color=colour, linewidth=0.9, linestyle=":")
-    axes.set(
-        xscale="log",
-        xlabel="steps of training; dotted: calls disabled",
-        ylabel="percent correct",
-        ylim=(0, 100),
-    )
-    axes.set_xticks(steps, [str(step) for step in steps])
-    axes.minorticks_off()
-    axes.legend(loc="upper left")
-
-
 def main() -> None:
-    """Draws every figure."""
-    results = DOCS / "results"
-    for figure, folder in ((gains(), DOCS), (learning(), results)):
-        path = folder / f"{figure.key}.svg"
-        atomic_write(path, files(figure)[path.name])
-        print(path)
+    """Draws the figure."""
+    figure = gains()
+    path = DOCS / f"{figure.key}.svg"
+    atomic_write(path, files(figure)[path.name])
+    print(path)
 
 
 if __name__ == "__main__":
