@@ -38,15 +38,3 @@ def tiny_t5(vocabulary: int, first: bool = False, seed: int = 0) -> Any:
     if not first:
         model.lm_head.weight = torch.nn.Parameter(torch.randn(vocabulary, 32))
     return model.eval()
-
-
-def textbook(model: Any, tokenizer: Any, texts: list[str], tokens: int) -> str:
-    """Each text through the encoder alone; all states in a row; one token after the other, no cache."""
-    with torch.no_grad():
-        states = [model.encoder(**tokenizer(text, return_tensors="pt")).last_hidden_state for text in texts]
-        fused = torch.cat(states, dim=1)
-        written = [0]
-        while len(written) <= tokens and written[-1] != 1:
-            out = model(encoder_outputs=(fused,), decoder_input_ids=torch.tensor([written]))
-            written.append(int(out.logits[0, -1].argmax()))
-    return str(tokenizer.decode(written, skip_special_tokens=True))

@@ -3,7 +3,7 @@
     python -m benchmarks.speed.annotate [documents=4] [model=smollm2] [tools=calculator,calendar,search] [k=10] [m=5]
         [dtype=auto] [batch_tokens=2048] [bound=on] [reference=4]
 
-Run it in the repository's folder: the reference implementation is that of the tests (tests/textbook.py). It reads the method
+Run it in the repository's folder: the reference implementation is that of the tests (tests/reference.py). It reads the method
 literally with stock Transformers: `generate` for one sample at a time, every call executed as it comes, three losses of each
 call one at a time. Both sides use the default settings. `batch_tokens=2048,16384` measures the product once for each
 (`engine.batch_tokens`): a GPU needs more than the default to be busy.
@@ -27,7 +27,7 @@ import torch
 from torch.utils.benchmark import Timer
 from tqdm import tqdm
 
-from tests import textbook
+from tests import reference
 from toolformer.annotation import pipeline
 from toolformer.annotation.candidates import Candidate, ToolSettings
 from toolformer.benchmarks.speed.script import measured_usage, repeated, run, show, stock_layers
@@ -94,7 +94,7 @@ def model_flops(language_model: LanguageModel, tokens: int, rows: int) -> float:
     return 2.0 * body * tokens + 2.0 * head * rows + attention
 
 
-def reference(
+def time_reference(
     language_model: LanguageModel,
     settings: Sequence[ToolSettings],
     tools: dict[str, Tool],
@@ -105,7 +105,7 @@ def reference(
     work = [(document, tool) for document in documents for tool in settings]
     for document, tool in tqdm(work, desc="reference", unit="text"):
         if pipeline.Annotator(language_model, [], {})._decide(tool.selector, document):
-            sampled = textbook.annotate(language_model, tool, tools[tool.key], document, seed=0)
+            sampled = reference.annotate(language_model, tool, tools[tool.key], document, seed=0)
             timing.candidates += len(sampled)
             timing.scored += sum(sample.losses is not None for sample in sampled)
     timing.seconds = time.perf_counter() - started
@@ -191,7 +191,7 @@ def main(options: Options) -> None:
             timings.append(product(language_model, settings, tools, documents, budget, options.bound))
         usages.append(usage)
     with stock_layers():
-        slow = reference(language_model, settings, tools, documents[: options.reference])
+        slow = time_reference(language_model, settings, tools, documents[: options.reference])
     slow.seconds *= len(documents) / len(documents[: options.reference])
     names = [f"toolformer, batches of {budget}" for budget in budgets]
     sides = dict(zip(["reference", *names], [slow, *timings], strict=True))

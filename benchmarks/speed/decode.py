@@ -4,7 +4,7 @@
         [dtype=auto] [turns=3]
 
 Run it in the repository's folder. Three decoders continue the same prompts: this project with its tools; stock batched
-`generate` without tools, at the same batch size; and the tests' reference implementation (tests/textbook.py), one prompt and
+`generate` without tools, at the same batch size; and the tests' reference implementation (tests/reference.py), one prompt and
 one full pass per token at a time. No text may end before `new_tokens`, so all three write equally much. Tokens are counted if
 the model wrote them and they stayed: those of executed calls, but not those of results and of calls that were rolled back.
 The first two take turns, so that other work on the machine slows both. Prints a table of the last turn, and as one JSON object on
@@ -24,7 +24,7 @@ from unittest.mock import patch
 import torch
 from tqdm import tqdm
 
-from tests import textbook
+from tests import reference
 from toolformer.benchmarks import dateset
 from toolformer.benchmarks.speed.script import measured_usage, repeated, run, show, stock_layers
 from toolformer.benchmarks.tasks import question_prompt
@@ -130,13 +130,13 @@ def plain_generate(language_model: LanguageModel, documents: Sequence[Document],
     return timing
 
 
-def reference(
+def time_reference(
     language_model: LanguageModel, tools: Mapping[str, Tool], documents: Sequence[Document], options: Options
 ) -> Timing:
     """The reference implementation, on some of the prompts."""
     timing, started = Timing(len(documents)), time.perf_counter()
     for document in tqdm(documents, desc="reference", unit="prompt"):
-        completion, _ = textbook.decode(
+        completion, _ = reference.decode(
             language_model, document.text, options.new_tokens, dict(tools), document, k=options.k,
             max_call_tokens=MAX_CALL_TOKENS, max_result_tokens=MAX_RESULT_TOKENS, min_new_tokens=options.new_tokens,
         )  # fmt: skip
@@ -175,7 +175,7 @@ def main(options: Options) -> None:
                 turns.append((ours, plain_generate(model, documents, options)))
     shares = [ours.rate / plain.rate for ours, plain in turns]
     ours, plain = turns[-1]
-    slow = reference(model, tools, few, options)
+    slow = time_reference(model, tools, few, options)
     timings = {"toolformer": ours, "generate, no tools": plain, "reference": slow}
     show(
         f"{options}, {model.dtype}, {model.device}",

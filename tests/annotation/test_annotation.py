@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests import textbook
+from tests import reference
 from tests.annotation.build import DOCUMENTS, QA, keep
 from tests.annotation.conftest import CALLING
 from tests.conftest import ARCHITECTURES, taught_model
@@ -30,13 +30,13 @@ def echo(text: str) -> Result:
 def compare(
     language_model: LanguageModel, settings: ToolSettings, tool: Tool, documents: Sequence[Document]
 ) -> tuple[int, int]:
-    """Holds a shard to the textbook; returns how many calls were scored and kept."""
+    """Compares a shard with the reference; returns how many calls were scored and kept."""
     annotator = Annotator(language_model, [settings], {settings.key: tool}, seed=5)
     rows = annotator.annotate(documents).rows
     in_text = keep(rows, {settings.key: settings.filter_threshold})
     scored = stayed = 0
     for document in documents:
-        expected = textbook.annotate(language_model, settings, tool, document, seed=5)
+        expected = reference.annotate(language_model, settings, tool, document, seed=5)
         found = [row for row in rows if row["doc_id"] == document.doc_id]
         assert [(row["token_position"], row["sample"]) for row in found] == [
             (one.token_position, one.sample) for one in expected
@@ -53,7 +53,7 @@ def compare(
             losses = (made["loss_result"], made["loss_no_result"], made["loss_none"])
             assert losses == pytest.approx(one.losses, abs=1e-4)
             assert made["gain"] == pytest.approx(one.gain, abs=1e-4)
-        best = textbook.kept(expected, settings.filter_threshold)
+        best = reference.kept(expected, settings.filter_threshold)
         stayed += len(best)
         positions = language_model.encode_text(document.text).positions
         assert [(call.position, call.call) for call in in_text.get(document.doc_id, [])] == [
@@ -69,14 +69,14 @@ def calling_model(request: pytest.FixtureRequest) -> LanguageModel:
 
 
 @pytest.mark.parametrize("way", [{"force_name": True}, {}, {"force_name": True, "temperature": 0.5}])
-def test_annotation_is_the_textbooks(calling_model: LanguageModel, way: dict[str, Any]) -> None:
+def test_annotation_is_the_reference(calling_model: LanguageModel, way: dict[str, Any]) -> None:
     settings = replace(QA, **way, max_call_tokens=30, samples=6, filter_threshold=-0.5)
     scored, stayed = compare(calling_model, settings, Recorder(echo, "QA"), DOCUMENTS)
     assert scored >= stayed > 0
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_further_round_is_the_textbooks(architecture: str) -> None:
+def test_a_further_round_is_the_reference(architecture: str) -> None:
     """A model that was trained on calls with results annotates unprompted; its calls end at the arrow."""
     model = taught_model(architecture, *CALLING[:4], "[QA(x) -> y]", "[QA(Joe) -> eoJ]")
     settings = replace(QA, prompt=UNPROMPTED, force_name=True, max_call_tokens=30, samples=6)

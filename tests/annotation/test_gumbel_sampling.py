@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from tests import textbook
+from tests import reference
 from toolformer.annotation.gumbel_sampling import draw, draw_keys, exponentials
 
 
@@ -52,7 +52,7 @@ def test_draws_do_not_depend_on_the_batch() -> None:
     together = draw(logits, keys(80), rows)
     alone = [int(draw(logits, key[None], row[None])) for row, key in zip(rows, keys(80), strict=True)]
     assert together.tolist() == alone
-    assert alone == [textbook.drawn(logits[row], int(key)) for row, key in zip(rows, keys(80), strict=True)]
+    assert alone == [reference.drawn(logits[row], int(key)) for row, key in zip(rows, keys(80), strict=True)]
     # Rounding moves hardly a draw: inverting the distribution function, some hundred of these would change.
     logits = 3 * torch.randn(50, 20_000)
     noisy = logits + 1e-5 * torch.randn_like(logits)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests import textbook
+from tests import reference
 from tests.annotation.build import QA, whole_windows, windows_of
 from tests.conftest import Patch, tiny_model, tiny_tokenizer
 from toolformer.annotation.propose import choose_positions, propose, read_sample
@@ -61,7 +61,7 @@ def test_overlapping_windows_are_the_references(tiny_gpt2: LanguageModel) -> Non
     ends = [*encoding.positions, len(text)]
     places: list[int] = []
     for window, proposal in zip(found, propose(tiny_gpt2, one, found), strict=True):
-        expected = textbook.start_probabilities(tiny_gpt2, one, window.text)
+        expected = reference.start_probabilities(tiny_gpt2, one, window.text)
         for c in proposal.candidates:
             assert c.start_probability == pytest.approx(expected[c.token_position - window.start], abs=1e-5)
             assert tiny_gpt2.tokenizer.decode(encoding.ids[: c.token_position]) == text[: c.position]
@@ -70,21 +70,21 @@ def test_overlapping_windows_are_the_references(tiny_gpt2: LanguageModel) -> Non
         (c,) = score(tiny_gpt2, [replace(proposal.candidates[0], call=call, status="scored")])
         end = ends[window.end]
         seen = window.text + text[len(text) if end is None else end :]
-        loss = textbook.loss(tiny_gpt2, seen, c.token_position - window.start, None)
+        loss = reference.loss(tiny_gpt2, seen, c.token_position - window.start, None)
         assert c.loss_none == pytest.approx(loss, abs=1e-4)
     assert places == [n for n, position in enumerate(encoding.positions) if position is not None]
 
 
-def test_lifts_are_those_of_the_textbook(language_model: LanguageModel) -> None:
+def test_lifts_are_those_of_the_reference(language_model: LanguageModel) -> None:
     ranked = replace(QA, rank="lift", max_positions=3, samples=1, max_call_tokens=1)
     for proposal in propose(language_model, ranked, whole_windows(language_model)):
         text = proposal.window.document.text
-        prompted = textbook.start_probabilities(language_model, ranked, text)
+        prompted = reference.start_probabilities(language_model, ranked, text)
         ids = language_model.encode(text)
         lifts = []
         for i, p in enumerate(prompted):
             context = language_model.bos_ids + ids[:i] or language_model.start_ids()
-            row = textbook.logits(language_model, context)[-1].softmax(-1)
+            row = reference.logits(language_model, context)[-1].softmax(-1)
             lifts.append(p / float(row[language_model.start_id]))
         positions = proposal.window.encoding.positions
         allowed = [p if positions[i] is not None else None for i, p in enumerate(prompted)]

@@ -7,7 +7,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from tests import textbook
+from tests import reference
 from tests.annotation.build import QA, whole_windows
 from tests.conftest import tiny_model, tiny_tokenizer
 from tests.tools.recorders import Recorder
@@ -64,7 +64,7 @@ def test_samples_end_as_the_references(writing_model: LanguageModel, prompt: obj
     document = Document("d", TEXT)
     (proposal,) = propose(writing_model, settings, whole_windows(writing_model, [document]), seed=5)
     tool = Recorder(lambda text: Result(reason="none"), "QA")
-    expected = textbook.annotate(writing_model, settings, tool, document, seed=5)
+    expected = reference.annotate(writing_model, settings, tool, document, seed=5)
     texts = [candidate.text for candidate in proposal.candidates]
     assert texts == [sample.text for sample in expected]
     ended = [text.endswith("]") for text in texts]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests import textbook
+from tests import reference
 from tests.annotation.build import candidate, whole_window, whole_windows
 from toolformer.annotation.score import WEIGHTS, score
 from toolformer.calls import ApiCall
@@ -10,7 +10,7 @@ from toolformer.data import Document
 from toolformer.lm.language_model import LanguageModel
 
 
-def test_losses_and_gains_are_those_of_the_textbook(language_model: LanguageModel) -> None:
+def test_losses_and_gains_are_those_of_the_reference(language_model: LanguageModel) -> None:
     assert WEIGHTS == pytest.approx((1 / 3, 4 / 15, 1 / 5, 2 / 15, 1 / 15)), "the paper's, which sum to one"
     calls = [
         ApiCall("QA", "Who?", "Joe Biden", True), ApiCall("QA", "C:\\new\\table", "a \\ b"), ApiCall("QA", "", "x"),
@@ -25,7 +25,9 @@ def test_losses_and_gains_are_those_of_the_textbook(language_model: LanguageMode
     for one in score(language_model, candidates):
         text, i, call = one.window.document.text, one.token_position, one.call
         assert call is not None
-        losses = [textbook.loss(language_model, text, i, each) for each in (call, call.with_result(""), None)]
+        losses = [
+            reference.loss(language_model, text, i, each) for each in (call, call.with_result(""), None)
+        ]
         assert [one.loss_result, one.loss_no_result, one.loss_none] == pytest.approx(losses, abs=1e-4)
         assert one.gain == pytest.approx(min(one.loss_none, one.loss_no_result) - one.loss_result)
 

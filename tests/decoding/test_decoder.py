@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests import textbook
+from tests import reference
 from tests.build import CALLING, DOCUMENTS, PIECES, PROMPTS, Shout, tools
 from tests.conftest import ARCHITECTURES, full_gpu, taught_model, tiny_model, tiny_tokenizer
 from toolformer.data import Document
@@ -29,11 +29,11 @@ def both(
     stop: Sequence[str] = (),
     **settings: Any,
 ) -> tuple[Outcome, Outcome]:
-    """What the decoder makes of prompts, and what the textbook does."""
+    """What the decoder makes of prompts, and what the reference does."""
     decoder = Decoder(model, tools(), batch_size=3, **settings)
     completions = decoder.complete(prompts, DOCUMENTS, max_new_tokens=new_tokens, stop=stop)
     expected = [
-        textbook.decode(model, prompt, new_tokens, tools(), document, stop=stop, **settings)[0]
+        reference.decode(model, prompt, new_tokens, tools(), document, stop=stop, **settings)[0]
         for prompt, document in zip(prompts, DOCUMENTS, strict=True)
     ]
     return completions, expected
@@ -130,7 +130,7 @@ def names(completions: Sequence[Completion]) -> list[str]:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_executed_calls_are_the_textbooks(architecture: str) -> None:
+def test_executed_calls_are_the_reference(architecture: str) -> None:
     model = taught_model(architecture, *PIECES)
     for k, max_calls, constrain in ((3, 1, False), (20, 3, True), (20, 3, False)):
         settings = {"k": k, "max_call_tokens": 20, "max_calls": max_calls, "constrain_tool_name": constrain}
@@ -140,7 +140,7 @@ def test_executed_calls_are_the_textbooks(architecture: str) -> None:
 
 
 @pytest.mark.parametrize("by_tool", [{}, {"qa": 1}, {"calendar": 2}, {"qa": 0, "calendar": 1}])
-def test_a_separate_k_per_tool_is_the_textbooks(by_tool: dict[str, float]) -> None:
+def test_a_separate_k_per_tool_is_the_reference(by_tool: dict[str, float]) -> None:
     model = taught_model("llama", *CALLS)
     found, expected = both(model, CALLING, **USUAL, by_tool=by_tool, max_calls=3, min_new_tokens=6)
     assert found == expected
@@ -202,7 +202,7 @@ def test_a_constrained_call_has_a_tools_whole_name_and_no_other_call_within(
         (["is people", "le"], {"min_new_tokens": 4, "max_result_tokens": 2}),
     ],
 )
-def test_stop_texts_limits_of_results_and_the_least_tokens_are_the_textbooks(
+def test_stop_texts_limits_of_results_and_the_least_tokens_are_the_reference(
     calling_model: LanguageModel, stop: list[str], settings: dict[str, int]
 ) -> None:
     model = copy.deepcopy(calling_model.model)
@@ -234,14 +234,14 @@ def test_every_end_of_text_of_the_model_ends_it() -> None:
     tokenizer = tiny_tokenizer()
     model = tiny_model("llama", len(tokenizer))
     single, prompts = LanguageModel(model, tokenizer), PROMPTS[:3]
-    third = {textbook.stock(single, prompt, 8)[2] for prompt in prompts}
+    third = {reference.stock(single, prompt, 8)[2] for prompt in prompts}
     assert single.end_ids == {0}
     model.generation_config.eos_token_id = [0, *sorted(third)]
     several = LanguageModel(model, tokenizer)
     assert several.end_ids == {0, *third}
     found = Decoder(several, mode="plain").complete(prompts, max_new_tokens=8)
     for prompt, completion, text in zip(prompts, found, several.generate(prompts, 8), strict=True):
-        expected = textbook.stock(several, prompt, 8)
+        expected = reference.stock(several, prompt, 8)
         assert len(expected) <= 3 and expected[-1] in third
         assert completion.text == text == several.decode(expected[:-1])
     for completion in Decoder(several, mode="plain", min_new_tokens=5).complete(prompts, max_new_tokens=8):

@@ -1,4 +1,4 @@
-"""The untrained model that is shown calls: what it reads is the textbook's, read once, and cut a whole example at a time."""
+"""Few-shot prompting: the examples are read as the reference reads them, once, and cut a whole example at a time."""
 
 import datetime
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests import textbook
+from tests import reference
 from tests.build import CALLING, DOCUMENTS, PIECES, tools
 from tests.conftest import Refused, taught_model
 from tests.processes import config, save_calling_model, words
@@ -70,7 +70,7 @@ def test_prompts_behind_examples_decode_like_one_at_a_time() -> None:
     decoder = PromptedDecoder(model, tools(), examples=SHOWN, batch_size=3, **LIMITS)  # type: ignore[arg-type]
     found = decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12)
     for prompt, document, completion in zip(CALLING, DOCUMENTS, found, strict=True):
-        expected, _ = textbook.decode(model, whole + PARTED + prompt, 12, tools(), document, **LIMITS)
+        expected, _ = reference.decode(model, whole + PARTED + prompt, 12, tools(), document, **LIMITS)
         assert completion == expected
     assert any(completion.calls for completion in found)
 

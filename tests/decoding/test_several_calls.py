@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from tests import textbook
+from tests import reference
 from tests.conftest import taught_model
 from tests.tools.recorders import Recorder
 from toolformer.data import Document
@@ -52,7 +52,7 @@ def test_several_calls_are_decoded_alike_in_batches(model: LanguageModel, count:
     batched = tokens(model, prompts, 16)
     several = 0
     for n, prompt in enumerate(prompts):
-        expected, ids = textbook.decode(model, prompt, 5, tools(), Document(prompt, prompt), **LIMITS)  # type: ignore[arg-type]
+        expected, ids = reference.decode(model, prompt, 5, tools(), Document(prompt, prompt), **LIMITS)  # type: ignore[arg-type]
         assert batched[n] == ids, prompt
         several += len(expected.calls) > 1
     assert several > count / 10

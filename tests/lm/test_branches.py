@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.textbook import assert_stock as check
+from tests.reference import assert_stock as check
 from toolformer.lm.language_model import LanguageModel
 
 CONTEXTS = [[5, 9, 2, 14], [7, 3], [11, 4, 6, 8, 1, 2]]

@@ -10,8 +10,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, BertLMHeadModel
 
 from tests.conftest import Log, tiny_model, tiny_tokenizer
-from tests.textbook import assert_stock as check
-from tests.textbook import logits
+from tests.reference import assert_stock as check
+from tests.reference import logits
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.slots import Slots

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.textbook import logits, stock
+from tests.reference import logits, stock
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from transformers import T5ForConditionalGeneration
 
-from tests.t5 import t5_tokenizer, textbook, tiny_t5
+from tests.reference import fused_text
+from tests.t5 import t5_tokenizer, tiny_t5
 from toolformer.errors import UserError
 from toolformer.lm import text_generator
 from toolformer.lm.seq2seq import Seq2SeqModel, is_encoder_decoder
@@ -28,7 +29,7 @@ def test_a_sequence_to_sequence_model_is_the_reference_in_any_batch(folder: Path
     generate = ModelGenerator(str(folder), "float32", "cpu")
     assert isinstance(generate, TextGenerator)
     model = T5ForConditionalGeneration.from_pretrained(folder).eval()
-    expected = [textbook(model, t5_tokenizer(), [prompt], 8) for prompt in PROMPTS]
+    expected = [fused_text(model, t5_tokenizer(), [prompt], 8) for prompt in PROMPTS]
     assert generate(PROMPTS, 8) == expected
     assert [generate([prompt], 8)[0] for prompt in PROMPTS] == expected
     assert len(set(expected)) == len(PROMPTS), "a model that heeds its prompt"

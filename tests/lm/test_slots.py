@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.textbook import assert_stock as check
+from tests.reference import assert_stock as check
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.slots import Slots
 

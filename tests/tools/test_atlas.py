@@ -1,4 +1,4 @@
-"""Atlas: its published checkpoints, converted and read safely, and fusion in decoder against the textbook."""
+"""Atlas: its published checkpoints, converted and read safely, and fusion in decoder compared with the reference."""
 
 import argparse
 import io
@@ -13,7 +13,8 @@ import pytest
 import torch
 from transformers import T5ForConditionalGeneration
 
-from tests.t5 import t5_tokenizer, textbook, tiny_t5
+from tests.reference import fused_text
+from tests.t5 import t5_tokenizer, tiny_t5
 from tests.tools.recorders import ELSEWHERE
 from toolformer.errors import UserError
 from toolformer.tools.atlas import Atlas, FusionInDecoder, converted, load_reader, reader_weights
@@ -118,10 +119,10 @@ def test_a_hostile_checkpoint_runs_nothing_and_what_is_none_is_one_line(tmp_path
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["T5 1.1", "first T5"])
-def test_it_writes_what_the_textbook_writes(first: bool) -> None:
+def test_it_writes_what_the_stock_model_writes(first: bool) -> None:
     tokenizer = t5_tokenizer()
     model = tiny_t5(len(tokenizer), first=first, seed=1)
-    expected = [textbook(model, tokenizer, texts, 6) for texts in TEXTS]
+    expected = [fused_text(model, tokenizer, texts, 6) for texts in TEXTS]
     reader = FusionInDecoder(model, tokenizer)
     assert reader.read(TEXTS, 512, 6) == expected
     assert [reader.read([texts], 512, 6)[0] for texts in TEXTS] == expected
@@ -144,7 +145,7 @@ def test_the_tool_answers_from_its_passages(tmp_path: Path, retriever: BM25) -> 
     for n in (0, 2, 3):
         (passages,) = retriever.retrieve([questions[n]], 2, [ELSEWHERE])
         texts = tool.prompt(" ".join(questions[n].split()), passages)
-        assert results[n] == short_answer(textbook(model, tokenizer, list(texts), 6))
+        assert results[n] == short_answer(fused_text(model, tokenizer, list(texts), 6))
     assert [results[n].reason for n in (1, 4)] == ["empty question", "no passage found"]
 
     other = save(tmp_path / "model.pth.tar", tiny_t5(300).state_dict())

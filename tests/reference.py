@@ -1,12 +1,13 @@
 """The method read literally: no cache, no batch, one sequence and one loss at a time (paper, section 2).
 
-Slow on purpose. Every fast path of the product is held to it.
+Slow on purpose: tests compare every optimised path of the product with it.
 """
 
 import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -370,3 +371,15 @@ def _cut(language_model: LanguageModel, result: str, limit: int) -> str:
         ids = ids[:-1]
         result = language_model.decode(ids).rstrip("\ufffd").strip()
     return result
+
+
+def fused_text(model: Any, tokenizer: Any, texts: list[str], tokens: int) -> str:
+    """Each text through the encoder alone; all states in a row; one token after the other, no cache."""
+    with torch.no_grad():
+        states = [model.encoder(**tokenizer(text, return_tensors="pt")).last_hidden_state for text in texts]
+        fused = torch.cat(states, dim=1)
+        written = [0]
+        while len(written) <= tokens and written[-1] != 1:
+            out = model(encoder_outputs=(fused,), decoder_input_ids=torch.tensor([written]))
+            written.append(int(out.logits[0, -1].argmax()))
+    return str(tokenizer.decode(written, skip_special_tokens=True))
