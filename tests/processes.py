@@ -18,6 +18,7 @@ from tests.conftest import teach, tiny_model, tiny_tokenizer
 from toolformer.annotation.shards import ShardStore
 from toolformer.data import Document
 from toolformer.results import Beginning, Folder, Results, Run
+from toolformer.stages import steps
 from toolformer.stages.config import CONF, Config, compose, validate
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
@@ -167,6 +168,11 @@ def words(root: Path, *more: str) -> list[str]:
 
 def config(root: Path, *more: str) -> Config:
     return validate(compose("evaluate", words(root, *more)))
+
+
+def finished(stage: str, config: Config) -> Run | None:
+    """The run of a stage with this configuration, if it is done."""
+    return steps.done(Results(Path(config.paths.root)), getattr(steps, stage)(config), config)
 
 
 def trained(root: Path, folder: Path, experiment: str = "tiny") -> str:

@@ -1,31 +1,30 @@
 """Keys of steps, and which settings decide a result."""
 
-import datetime
+import copy
+import json
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from dataclasses import MISSING
 from typing import Any
 
 import pytest
 
-from toolformer.stages.config import Config, compose, validate
+from toolformer.stages import steps
+from toolformer.stages.config import Config, ToolConfig, compose, validate
 from toolformer.stages.config.keys import keys
-from toolformer.stages.identity import deciding
-from toolformer.step import Step, settings_of
+from toolformer.step import Setting, Step, all_settings, settings_of
 
 STEPS = ("documents", "heldout", "annotate", "generate", "train", "answer", "evaluate")
 UNDECIDING = {
     # An input of a step instead, by its content.
-    *("checkpoint", "dataset", "evaluation.samples", "paths.data_dir", "paths.tasks_dir", "prompts"),
+    *("checkpoint", "dataset", "evaluation.samples", "model", "paths.data_dir", "paths.tasks_dir", "prompts"),
     *("tool.NAME.demonstrations", "tool.NAME.instruction", "tool.NAME.prompt", "trainer.deepspeed"),
     # Become settings of `tool`.
-    *("tool_sources", "tools", "tool_default"),
+    *("filter_threshold", "propose.max_call_tokens", "tool_sources", "tools", "tool_default"),
     # How, where and how fast; rounding aside, the same results.
-    *("decoding.batch_size", "endpoint", "engine", "generate.shard_size", "lm.device", "paths.cache"),
+    *("decoding.batch_size", "engine", "lm.device", "lm.graphs", "paths.cache", "tracking", "paths.root"),
     *("tool.NAME.batch_size", "tool.NAME.cache", "tool.NAME.timeout", "tool.NAME.tries", "tool.NAME.workers"),
     *("trainer.compile", "trainer.gradient_checkpointing", "trainer.keep_checkpoints", "trainer.log_every"),
-    *("trainer.micro_batch_size", "trainer.save_every", "tracking", "paths.root"),
-    "evaluation.accept_faults",
+    *("trainer.max_hours", "trainer.micro_batch_size", "trainer.save_every", "evaluation.accept_faults"),
     # Of other commands, and names.
     *("index", "like", "name", "paper", "run"),
 }
@@ -36,24 +35,68 @@ def config() -> Config:
     return validate(compose("generate", ["experiment=demo"]), "report")
 
 
-def leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}"
+def one_tool() -> Config:
+    """The schema's defaults, with one tool."""
+    return Config(tools=["calculator"], tool={"calculator": ToolConfig(name="Calculator")})
 
 
-def test_every_key_says_what_it_decides(config: Config) -> None:
+DECIDING = [setting for setting in all_settings(one_tool()) if any(map(setting.decides, STEPS))]
+
+
+def changed(config: Config, setting: Setting, value: Any) -> Config:
+    """The configuration with another value of a setting."""
+    config = copy.deepcopy(config)
+    *above, name = setting.path
+    holder: Any = config
+    for part in above:
+        holder = holder[part] if isinstance(holder, dict) else getattr(holder, part)
+    setattr(holder, name, value)
+    return config
+
+
+def test_every_key_says_what_it_decides() -> None:
     """A key that is added without a mark decides nothing, which has to be meant."""
-    marked = {
-        re.sub(r"^tool\.\w+\.", "tool.NAME.", key)
-        for step in STEPS
-        for key in leaves(settings_of(config, step))
-    }
-    marked |= {key.rpartition(".")[0] for key in marked} | {"tool.NAME.implementation"}
+    marked = {re.sub(r"^tool\.\w+\.", "tool.NAME.", setting.key) for setting in DECIDING}
     unmarked = {key.name for key in keys()} - marked
     assert {key for key in unmarked if not {key, key.partition(".")[0]} & UNDECIDING} == set()
+    assert marked.isdisjoint(UNDECIDING)
+
+
+@pytest.mark.parametrize("setting", DECIDING, ids=lambda setting: setting.key)
+def test_a_default_that_is_given_changes_no_key(setting: Setting) -> None:
+    default = "demo" if setting.default is MISSING or setting.default == "???" else setting.default
+    alike = (
+        [float(default)] if type(default) is int else [tuple(default)] if isinstance(default, list) else []
+    )
+    for step in filter(setting.decides, STEPS):
+        without = settings_of(changed(one_tool(), setting, default), step)
+        for value in (default, copy.deepcopy(default), *alike):
+            assert Step(step, 1, settings_of(changed(one_tool(), setting, value), step)) == Step(
+                step, 1, without
+            )
+        other = settings_of(changed(one_tool(), setting, "another value"), step)
+        assert Step(step, 1, other).key() != Step(step, 1, without).key()
+        if setting.default not in (MISSING, "???"):
+            assert setting.path[-1] not in str(without) or setting.key == "tool.calculator.name"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(10, 10.0), (1e-4, 0.0001), ((1, 2), [1, 2]), ({"calendar": 10}, {"calendar": 10.0})]
+)
+def test_equal_values_have_equal_keys(one: Any, other: Any) -> None:
+    first, second = (Step("answer", 1, {"value": value}, {"input": value}) for value in (one, other))
+    assert first.key() == second.key() and first == second and hash(first) == hash(second)
+    assert Step.of_json(json.loads(json.dumps(first.as_json()))).key() == second.key()
+
+
+def test_a_value_of_one_tool_and_the_same_of_all_tools_have_one_key(config: Config) -> None:
+    def key(*overrides: str) -> str:
+        words = ["experiment=demo", "tools=[calculator]", *overrides]
+        return steps.generate(validate(compose("generate", words), "report"), ["shard"]).key()
+
+    of_all = key("filter_threshold=0.5", "tool.calculator.filter_threshold=null")
+    assert of_all == key("filter_threshold=2", "tool.calculator.filter_threshold=0.5")
+    assert of_all != key("filter_threshold=2", "tool.calculator.filter_threshold=null")
 
 
 def chain(seed: int = 0, threshold: float = 1.0, texts: str = "abc") -> Step:
@@ -101,19 +144,27 @@ def test_what_may_be_a_secret_decides_unread(
 
     def settings(implementation: dict[str, Any]) -> dict[str, Any]:
         config.tool["calculator"].implementation = {"_target_": "x.Y", **implementation}
-        return deciding(config, "annotate")
+        return steps.deciding_settings(config, "annotate")
 
     assert settings(one) == settings(one) != settings(other)
     assert "hunter" not in str(settings(one)) and "x.Y" in str(settings(one))
 
 
 def test_explaining_depends_on_every_setting_of_the_tools() -> None:
-    from toolformer.results import Run
-    from toolformer.stages.explain import step_of
-
     def key(*overrides: str) -> str:
         config = validate(compose("evaluate", ["experiment=demo", "decoding.k=0", *overrides]), "report")
-        run = Run(Step("evaluate", 1, {}), Path("x"), "", "FINISHED", datetime.datetime.now(datetime.UTC))
-        return step_of(run, config).key()
+        return steps.explain(config, Step("evaluate", 1, {})).key()
 
     assert key() == key() and key() != key("++tool.calculator.inference.digits=2")
+
+
+def test_each_of_several_inputs_of_one_name_is_shown() -> None:
+    """Trainings on A + B and on A' + B differ, in A."""
+    datasets = [Step("generate", 1, {"filter_threshold": threshold}) for threshold in (1, 2)]
+    flat = Step("train", 1, {}, {"datasets": datasets}).flat()
+    assert flat == {"generate[1].filter_threshold": 1, "generate[2].filter_threshold": 2}
+    assert [
+        *Step("evaluate", 1, {}, {"training": Step("train", 1, {}, {"datasets": datasets})}).find_all(
+            "generate"
+        )
+    ] == datasets

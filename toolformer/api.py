@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,8 +44,7 @@ class Toolformer:
         is no such run, or the system has no training.
         """
         from toolformer.lm.loading import EMBEDDED_MODELS
-        from toolformer.stages import instantiate
-        from toolformer.stages.system import LATEST, check_base, preferred_training, train_run
+        from toolformer.stages import steps
         from toolformer.stages.train import model_folder
 
         config = _config(overrides)
@@ -54,16 +54,13 @@ class Toolformer:
                 raise UserError(
                     f"system={config.system} is not trained, so there is no {model} run of it; name a model, such as --model smollm2"
                 )
-            results, command = instantiate.results(config), " ".join(overrides)
-            preferred = preferred_training(config, command)
             try:
-                run = train_run(results, model, SYSTEMS[config.system].trained_on, config.name, preferred)
-                model = str(model_folder(run))
+                run = steps.named_training(replace(config, checkpoint=model))
             except UserError as error:
-                if model == LATEST:
+                if model == steps.LATEST:
                     raise
                 raise UserError(f"{error}; write a hub model as OWNER/NAME, another by its folder") from error
-            check_base(run, config.model, command)
+            model = str(model_folder(run)) if run else model
         return cls(_decoder(config, model))
 
     def complete(

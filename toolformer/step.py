@@ -1,8 +1,8 @@
 """A step: what is done with which settings and inputs, and the key that names its result.
 
-One mechanism says what decides a result. Every field of the configuration is marked with the steps that it decides
-(`Decides`), here `settings_of` collects them, and `Step.key` hashes them with the step's inputs. Code is represented by a
-`VERSION` per step, raised by hand in the commit that changes results; a test pins the results of a small run.
+Every field of the configuration is marked with the steps whose results it decides (`Decides`). `settings_of` collects those
+that differ from the schema's defaults, and `Step.key` hashes them with the step's inputs. Code is represented by a `VERSION`
+per step, raised by hand in the commit that changes results; a test pins the results of a small run.
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+
+class Mark:
+    """Metadata of a field's `Annotated` type. A mark on a field that holds a dataclass counts for all fields of that
+    dataclass that have no mark of the same kind."""
+
+
+M = TypeVar("M", bound=Mark)
 
 
 @dataclasses.dataclass(frozen=True)
-class Decides:
-    """Marks a setting with the steps whose results it decides; none for a setting that decides no result.
-
-    As metadata of a field's `Annotated` type; without it, what is said of the field that holds its dataclass; else the
-    attribute `decides` of the dataclass that declares it.
-    """
+class Decides(Mark):
+    """The steps whose results a setting decides; none for a setting that decides no result."""
 
     steps: frozenset[str]
 
@@ -31,6 +35,104 @@ class Decides:
 
 
 NOTHING = Decides()
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadBy(Mark):
+    """The stages or commands that read a setting, the one that it is listed with first; without it all of them do."""
+
+    stages: tuple[str, ...]
+
+    def __init__(self, *stages: str) -> None:
+        object.__setattr__(self, "stages", stages)
+
+
+@dataclasses.dataclass(frozen=True)
+class Private(Mark):
+    """A setting that is not copied from a run, which may be a stranger's: it names code, an address or a path.
+
+    Args:
+        decides: whether a result may depend on it.
+        only_paths: whether values that are no path are copied.
+    """
+
+    decides: bool = True
+    only_paths: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Varies(Mark):
+    """A setting in which evaluations that share a table may differ: it makes the table's rows, columns or samples."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A field of a configuration that holds no further fields."""
+
+    path: tuple[str, ...]
+    """Its dotted key, in parts."""
+    value: Any
+    default: Any
+    """The schema's; `dataclasses.MISSING` where there is none."""
+    marks: Mapping[type[Mark], Mark]
+
+    @property
+    def key(self) -> str:
+        return ".".join(self.path)
+
+    @property
+    def is_default(self) -> bool:
+        return bool(normalised(self.value) == normalised(self.default))
+
+    def decides(self, step: str) -> bool:
+        """Whether it decides the result of a step."""
+        mark = self.marks.get(Decides)
+        return isinstance(mark, Decides) and step in mark.steps
+
+
+def all_settings(
+    config: Any, path: tuple[str, ...] = (), marks: Mapping[type[Mark], Mark] | None = None
+) -> Iterator[Setting]:
+    """Every setting of a configuration, a dataclass that may hold others, also in mappings."""
+    fields_marks = _marks(config.__class__)
+    for field in dataclasses.fields(config):
+        value, below = getattr(config, field.name), (*path, field.name)
+        own = {**(marks or {}), **fields_marks[field.name]}
+        if dataclasses.is_dataclass(value):
+            yield from all_settings(value, below, own)
+        elif isinstance(value, Mapping) and value and all(map(dataclasses.is_dataclass, value.values())):
+            for key, part in value.items():
+                yield from all_settings(part, (*below, str(key)), own)
+        else:
+            yield Setting(below, value, _default(field), own)
+
+
+def settings_of(config: Any, step: str, without: type[Mark] | None = None) -> dict[str, Any]:
+    """The settings that decide a step's result and differ from the schema's defaults, nested, in plain types.
+
+    Args:
+        without: leave out the settings with a mark of this kind.
+    """
+    settings: dict[str, Any] = {}
+    for setting in all_settings(config):
+        if setting.decides(step) and not setting.is_default and without not in setting.marks:
+            *above, name = setting.path
+            nested = settings
+            for part in above:
+                nested = nested.setdefault(part, {})
+            nested[name] = normalised(setting.value)
+    return settings
+
+
+def normalised(value: Any) -> Any:
+    """A value in plain types, in which equal values are the same: 10.0 becomes 10, a tuple a list."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+    if isinstance(value, Mapping):
+        return {str(key): normalised(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [normalised(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +151,10 @@ class Step:
     settings: Mapping[str, Any]
     inputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", normalised(self.settings))
+        object.__setattr__(self, "inputs", {name: _input(value) for name, value in self.inputs.items()})
+
     def __hash__(self) -> int:
         return hash(self._key)
 
@@ -59,9 +165,7 @@ class Step:
             without: settings (dotted, `*` for any part: `tool.*.filter_threshold`) and inputs to leave out, also from the
                 steps that this one reads. Steps that are equal but for these have equal keys.
         """
-        if not without:
-            return self._key
-        return _digest(self._parts(without))
+        return _digest(self._parts(without)) if without else self._key
 
     @functools.cached_property
     def _key(self) -> str:
@@ -69,7 +173,7 @@ class Step:
 
     def _parts(self, without: Collection[str]) -> list[Any]:
         inputs = {
-            name: _named(value, without)
+            name: _keys(value, without)
             for name, value in self.inputs.items()
             if not _is_left_out(name, without)
         }
@@ -81,18 +185,27 @@ class Step:
             yield from (part for part in _listed(value) if isinstance(part, Step))
 
     def flat(self) -> dict[str, Any]:
-        """The settings by dotted key, also those of the steps that it reads: `train.trainer.max_steps`."""
+        """The settings by dotted key, also those of the steps that it reads: `train.trainer.max_steps`; of several steps of
+        one name, `generate[2].filter.baseline` for the second."""
         flat = dict(_dotted(self.settings))
-        for part in self.steps():
-            flat |= {f"{part.name}.{key}": value for key, value in part.flat().items()}
+        steps = [*self.steps()]
+        for step in steps:
+            alike = [other for other in steps if other.name == step.name]
+            name = step.name if len(alike) == 1 else f"{step.name}[{alike.index(step) + 1}]"
+            flat |= {f"{name}.{key}": value for key, value in step.flat().items()}
         return flat
 
     def find(self, name: str) -> Step | None:
-        """The nearest step of this name that it was made from."""
-        for part in self.steps():
-            if step := part if part.name == name else part.find(name):
-                return step
-        return None
+        """The nearest step of this name that it was made from; of several the first."""
+        return next(self.find_all(name), None)
+
+    def find_all(self, name: str) -> Iterator[Step]:
+        """The nearest steps of this name that it was made from, in the order in which they were named."""
+        for step in self.steps():
+            if step.name == name:
+                yield step
+            else:
+                yield from step.find_all(name)
 
     def all_steps(self) -> Iterator[Step]:
         """This step and all that it was made from."""
@@ -119,56 +232,37 @@ class Step:
             raise ValueError("not a step") from error
 
 
-def settings_of(config: Any, step: str) -> dict[str, Any]:
-    """The settings of a configuration that decide a step's result, nested, in plain types."""
-    return _settings(config, step, None)
-
-
-def _settings(config: Any, step: str, inherited: Decides | None) -> dict[str, Any]:
-    chosen: dict[str, Any] = {}
-    for name, (own, declared) in _markers(config.__class__).items():
-        marker = own or inherited or declared
-        value = getattr(config, name)
-        if dataclasses.is_dataclass(value):
-            if nested := _settings(value, step, marker):
-                chosen[name] = nested
-        elif isinstance(value, Mapping) and value and all(map(dataclasses.is_dataclass, value.values())):
-            several = {key: _settings(part, step, marker) for key, part in value.items()}
-            if any(several.values()):
-                chosen[name] = several
-        elif marker and step in marker.steps:
-            chosen[name] = _values(value)
-    return chosen
-
-
 @functools.cache
-def _markers(cls: type) -> dict[str, tuple[Decides | None, Decides | None]]:
-    """Of each field of a dataclass its own mark, and that of the class which declares it."""
+def _marks(cls: Any) -> dict[str, dict[type[Mark], Mark]]:
+    """The marks of each field of a dataclass, by their kind."""
     hints = get_type_hints(cls, include_extras=True)
-    declared = {
-        name: vars(base).get("decides")
-        for base in reversed(cls.__mro__)
-        for name in vars(base).get("__annotations__", {})
-    }
     return {
-        field.name: (_marker(hints[field.name]), declared[field.name]) for field in dataclasses.fields(cls)
+        field.name: {type(part): part for part in _metadata(hints[field.name]) if isinstance(part, Mark)}
+        for field in dataclasses.fields(cls)
     }
 
 
-def _marker(hint: Any) -> Decides | None:
-    if get_origin(hint) is not Annotated:
-        return None
-    return next((part for part in get_args(hint)[1:] if isinstance(part, Decides)), None)
+def marks_of(cls: type, kind: type[M]) -> dict[str, M | None]:
+    """The mark of a kind on each field of a dataclass; None for a field without one."""
+    marks = {name: marks.get(kind) for name, marks in _marks(cls).items()}
+    return {name: mark if isinstance(mark, kind) else None for name, mark in marks.items()}
 
 
-def _values(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    if isinstance(value, Mapping):
-        return {str(key): _values(part) for key, part in value.items()}
+def _metadata(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def _input(value: Any) -> Any:
+    """An input in plain types, but for steps."""
+    if isinstance(value, Step):
+        return value
     if isinstance(value, list | tuple):
-        return [_values(part) for part in value]
-    return value
+        return [_input(part) for part in value]
+    return normalised(value)
 
 
 def _kept(settings: Mapping[str, Any], without: Collection[str], above: str = "") -> dict[str, Any]:
@@ -179,7 +273,10 @@ def _kept(settings: Mapping[str, Any], without: Collection[str], above: str = ""
         path = f"{above}{name}"
         if _is_left_out(path, without):
             continue
-        kept[name] = _kept(value, without, f"{path}.") if isinstance(value, Mapping) else value
+        if not isinstance(value, Mapping):
+            kept[name] = value
+        elif part := _kept(value, without, f"{path}."):
+            kept[name] = part
     return kept
 
 
@@ -199,10 +296,10 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _named(value: Any, without: Collection[str]) -> Any:
+def _keys(value: Any, without: Collection[str]) -> Any:
     """An input in a key: a step by its own key."""
     if isinstance(value, list | tuple):
-        return [_named(part, without) for part in value]
+        return [_keys(part, without) for part in value]
     return value.key(without) if isinstance(value, Step) else value
 
 

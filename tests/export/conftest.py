@@ -29,7 +29,7 @@ PIECES = [
     *"ab 1.,\n\t\r[]{}()\"'\\%<>|_é北नम\u0301\u200d\u2028\u00a0\x00\x07\ufffd😀",
     *("The population is ", "<|endoftext|>", "👩‍👩‍👧", "  \n\n ", "مرحبا", "\u202eback"),
 ]
-GENERATE = Step("generate", 1, {"filter_threshold": dict.fromkeys(CALLS, 0.5)}, {})
+GENERATE = Step("generate", 1, {"tool": {tool: {"filter_threshold": 0.5} for tool in CALLS}}, {})
 TRAIN = Step("train", 1, {"seed": 0}, {"datasets": [GENERATE]})
 
 

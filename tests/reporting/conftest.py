@@ -205,7 +205,8 @@ def annotated(
     **more: Any,
 ) -> Run:
     """An annotation; those of a `replicate` differ only in τ_f."""
-    settings = {"filter_threshold": thresholds or {}, "number": replicate or next(runs.numbers)}
+    of_tools = {tool: {"filter_threshold": threshold} for tool, threshold in (thresholds or {}).items()}
+    settings = {"tool": of_tools, "number": replicate or next(runs.numbers)}
     metrics = {"annotation_seconds": 7.0, **(metrics or {})}
     return runs.add("generate", metrics, files, settings=settings, **more)
 

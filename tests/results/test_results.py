@@ -1,6 +1,7 @@
 """Results in folders: what a run leaves, how it ends and continues, how it is named, and damage."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.conftest import Log
 from tests.results.conftest import at_work, made, step
 from toolformer.errors import UserError
 from toolformer.results import Damaged, Results, Run
@@ -97,7 +97,7 @@ def test_a_run_at_work_is_left_alone_and_a_killed_one_continued(results: Results
         ("FAILED", "is FAILED: run its command again: toolformer train"),
         ("EVALUATE", "is a run of evaluate: name one of `toolformer train`"),
         ("SHORT", "at least its first 6 characters"),
-        ("latest", "no finished train run of name=mine: name one by its name or id: name=other has "),
+        ("latest", r"no finished train run with name=mine; name one: \w{8} \(name=other, seed=0\)"),
     ],
 )
 def test_a_run_that_cannot_be_taken(results: Results, reference: str, message: str) -> None:
@@ -127,36 +127,20 @@ def test_another_version_is_refused(results: Results) -> None:
         newer.resolve("train", run_id)
 
 
-def sweep(results: Results, keys: str) -> str:
-    with at_work(results, Step("sweep", 1, {"over": keys})) as folder:
-        folder.note(swept=[keys])
-        return str(folder.id)
-
-
-def test_latest_prefers_the_seed(results: Results, caplog: Log) -> None:
-    parent = sweep(results, "seed")
-    ids = [made(results, step("train", seed=seed), parent=parent) for seed in range(3)]
-    assert [results.resolve("train", "latest", preferred={"seed": seed}).id for seed in range(3)] == ids
-    caplog.set_level("INFO", "toolformer")
-    assert results.resolve("train", "latest", preferred={"seed": 7}).id == ids[2]
-    assert f"latest train run: {ids[2][:8]} (none has seed=7)" in caplog.text
-
-
-def test_latest_is_not_a_run_of_another_sweep(results: Results, caplog: Log) -> None:
-    parent = sweep(results, "filter_threshold")
-    ids = [made(results, step("train", filter_threshold=value), parent=parent) for value in (0.1, 0.5)]
-    message = (
-        "the newest is of a sweep over filter_threshold; instead of latest name one: "
-        rf"{ids[1][:8]} \(filter_threshold=0.5\), {ids[0][:8]} \(filter_threshold=0.1\)$"
-    )
-    with pytest.raises(UserError, match=message):
-        results.resolve("train", "latest")
-    assert results.resolve("train", "latest", asks=False).id == ids[1]
-    assert results.resolve("train", "latest", preferred={"filter_threshold": 0.1}).id == ids[0]
-    alone = made(results, step("train", filter_threshold=1.0))
-    made(results, step("train", filter_threshold=0.7), parent=parent)
-    assert results.resolve("train", "latest").id == alone
-    assert {run.id for run in results.swept("train", parent[:8])} >= {*ids}
+def test_latest_is_the_newest_of_the_experiment_and_seed(results: Results) -> None:
+    ids = []
+    for seed in (0, 1):
+        with at_work(results, step("train", seed=seed), {"seed": seed}, experiment="mine") as folder:
+            ids.append(folder.id)
+    with at_work(results, step("train", other=1), {"seed": 0}, experiment="other") as folder:
+        other = folder.id
+    assert [results.resolve("train", "latest", "mine", seed).id for seed in (0, 1)] == ids
+    assert results.resolve("train", "latest").id == other
+    candidates = rf"{other[:8]} \(name=other, seed=0\), {ids[1][:8]} \(name=mine, seed=1\), {ids[0][:8]}"
+    with pytest.raises(
+        UserError, match=f"no finished train run with name=mine seed=7; name one: {candidates}"
+    ):
+        results.resolve("train", "latest", "mine", 7)
 
 
 def test_a_damaged_file_is_named_and_made_again(results: Results) -> None:
@@ -174,8 +158,7 @@ def test_a_damaged_file_is_named_and_made_again(results: Results) -> None:
 @pytest.mark.parametrize(
     ("name", "record"),
     [
-        ("result.json", {"ended": "soon", "status": "FINISHED"}), ("result.json", {"metrics": {"a": 10**400}}),
-        ("step.json", {"name": 5}), ("step.json", []),
+        ("step.json", {"name": 5}), ("step.json", []), ("step.json", {"started": "soon"}),
     ],
 )  # fmt: skip
 def test_a_record_that_is_none_hides_no_other_run(results: Results, name: str, record: object) -> None:
@@ -210,9 +193,14 @@ def test_a_run_of_an_older_tool_is_refused(results: Results) -> None:
         Results(results.root, versions={"generate": 1}).resolve("generate", "latest")
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text('{"ended": ')])
+def more_right(path: Path) -> None:
+    path.write_text(path.read_text().replace('"svamp/score": 12.5', '"svamp/score": 99.5'))
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text('{"ended": '), more_right])
 def test_a_run_without_its_result_is_not_done(results: Results, damage: Callable[[Path], object]) -> None:
-    made(results, step())
+    with at_work(results, step()) as folder:
+        folder.metrics({"svamp/score": 12.5})
     assert results.done(step())
     damage(results.path(step()) / "result.json")
     assert results.done(step()) is None and results.runs("evaluate") == []
@@ -227,3 +215,28 @@ def test_any_name_of_an_experiment_is_kept(results: Results, name: str) -> None:
 def test_a_tool_may_be_called_step() -> None:
     of_tool = Step("annotate", 1, {}, {"tools": {"step": [{}, []]}, "model": {"step": "x"}})
     assert Step.of_json(json.loads(json.dumps(of_tool.as_json()))).key() == of_tool.key()
+
+
+def test_a_result_whose_source_was_made_again_otherwise_is_not_done(results: Results) -> None:
+    """Two trainings with the same settings may come to different weights; one that is gone undoes nothing."""
+    training = step("train")
+    for weights in ("one", "other"):
+        made(results, training, facts={"weights": weights})
+        made(results, step("evaluate", training))
+        assert results.done(step("evaluate", training))
+        shutil.rmtree(results.path(training))
+        assert results.done(step("evaluate", training))
+    made(results, training, facts={"weights": "another"})
+    assert results.done(step("evaluate", training)) is None
+
+
+def test_the_commands_that_a_refusal_names_make_the_run_again(results: Results) -> None:
+    """In order; a later one reads what an earlier one has made by then, for the old one is refused too."""
+    data = step("generate")
+    made(results, data, command="toolformer generate name=a")
+    made(results, step("train", data), command=f"toolformer train name=a dataset={data.key()}")
+    newer = Results(results.root, versions={"generate": 2, "train": 1})
+    with pytest.raises(UserError) as error:
+        newer.resolve("train", "latest")
+    order = "in this order: toolformer generate name=a; toolformer train name=a dataset=latest"
+    assert str(error.value).endswith(order)

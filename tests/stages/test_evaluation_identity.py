@@ -11,12 +11,12 @@ import pytest
 from tests.build import SVAMP, write
 from tests.conftest import Patch
 from tests.pages.page import Page
-from tests.processes import config, trained
+from tests.processes import config, finished, trained
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.results import Results
+from toolformer.results.folder import result_digest
 from toolformer.stages import instantiate
-from toolformer.stages.evaluate import finished
 from toolformer.stages.evaluation import prepare
 from toolformer.stages.launch import run_stage
 from toolformer.stages.train import model_folder
@@ -57,12 +57,12 @@ def test_answers_that_met_a_fault_are_accepted_or_asked_for_again(
     faults = int(run.metrics["dateset/n_faults"])
     assert faults == run.metrics["dateset/n_faults/busy"] > 0 and len(counted) == 4
     accepting = config(tmp_path, *busy, "evaluation.accept_faults=true")
-    assert finished(accepting) == run == run_stage("evaluate", accepting) and len(counted) == 4
-    assert finished(given) is None
+    assert finished("evaluate", accepting) == run == run_stage("evaluate", accepting) and len(counted) == 4
+    assert finished("evaluate", given) is None
     (tmp_path / "busy").unlink()
     again = run_stage("evaluate", given)
     assert again.id == run.id and again.metrics["dateset/n_faults"] == 0 and len(counted) == 4 + faults
-    assert finished(given) == again
+    assert finished("evaluate", given) == again
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def folders(root: Path, *more: str) -> tuple[Path, Path]:
     """Those of an evaluation's answers and of the evaluation itself."""
     given = config(root, *more)
     results = instantiate.results(given)
-    job = prepare(given, results)
+    job = prepare(given)
     return results.path(job.system.step), results.path(job.step)
 
 
@@ -124,17 +124,18 @@ def test_heldout_texts_decide_their_perplexity_only(runs: Path) -> None:
 
 def test_what_may_differ_in_a_table(runs: Path) -> None:
     def comparison(*overrides: str) -> Any:
-        return prepare(config(runs, *overrides), Results(runs)).facts["comparison"]
+        return prepare(config(runs, *overrides)).facts["comparison"]
 
     usual = comparison()
     for overrides in (
         ["system=prompted"], ["system=baseline"], ["benchmarks=[svamp]"], ["name=other", "system=model"],
         ["decoding.k=3", "decoding.batch_size=2", "seed=3", "wording=b"], ["decoding.by_tool={qa:2}"],
+        ["paths.data_dir=/tmp"], ["heldout.limit=9"],
     ):  # fmt: skip
         assert comparison(*overrides) == usual, overrides
     for override in (
         "evaluation.limit=5", "evaluation.samples=[a]", "decoding.max_calls=2", "lm.dtype=bfloat16", "tools=[qa]",
-        "heldout.limit=9", "tool.search.implementation.max_tokens=5", "paths.data_dir=/tmp",
+        "tool.search.implementation.max_tokens=5",
     ):  # fmt: skip
         assert comparison(override) != usual, override
 
@@ -192,9 +193,9 @@ def test_the_data_of_its_benchmarks_decides(tmp_path: Path, tiny_folder: Path, m
     more = [f"model={tiny_folder}", "system=model", "paths.data_dir=.", "benchmarks=[svamp]"]
     done = run_stage("evaluate", config(Path(), *more))
     write(tmp_path, "asdiv/asdiv", [SVAMP])
-    assert finished(config(Path(), *more)) == done
+    assert finished("evaluate", config(Path(), *more)) == done
     write(tmp_path, "svamp/svamp", [SVAMP, {**SVAMP, "id": "other"}])
-    assert finished(config(Path(), *more)) is None
+    assert finished("evaluate", config(Path(), *more)) is None
 
 
 def test_a_model_is_read_below_the_folder_of_runs_alone(tmp_path: Path, tiny_folder: Path) -> None:
@@ -206,21 +207,16 @@ def test_a_model_is_read_below_the_folder_of_runs_alone(tmp_path: Path, tiny_fol
     record = json.loads((run.folder / "result.json").read_text())
     for hostile in (str(tiny_folder), "..", "/../..", "x/..", f"{tiny_folder}/..", "link"):
         record["facts"]["model"] = hostile
-        (run.folder / "result.json").write_text(json.dumps(record))
+        (run.folder / "result.json").write_text(json.dumps({**record, "digest": result_digest(record)}))
         with pytest.raises(UserError):
-            prepare(config(moved), Results(moved)).system.model  # noqa: B018
+            prepare(config(moved)).system.model  # noqa: B018
     shutil.rmtree(run.folder / "model")
     with pytest.raises(UserError, match="is no longer at"):
         model_folder(run)
 
 
-@pytest.mark.parametrize("largest", [None, 20_000])
-def test_answers_are_those_of_the_weights(
-    tmp_path: Path, tiny_folder: Path, counted: list[str], monkeypatch: Patch, largest: int | None
-) -> None:
-    """Wherever the runs are; weights too large to be hashed are distinguished by the record of the training."""
-    if largest:
-        monkeypatch.setattr("toolformer.stages.identity.LARGEST_HASHED", largest)
+def test_answers_are_those_of_the_weights(tmp_path: Path, tiny_folder: Path, counted: list[str]) -> None:
+    """Wherever the runs are."""
     root, copy = tmp_path / "runs", tmp_path / "copy"
     trained(root, tiny_folder)
     (run,) = Results(root).runs("train")
@@ -237,4 +233,4 @@ def test_answers_are_those_of_the_weights(
     run_stage("evaluate", config(copy, *more, "evaluation.limit=4"))
     assert len(counted) == 3 + 4, "no answer of the weights that were there before"
     shutil.rmtree(model)
-    assert finished(config(copy, *more)), "a model that is gone undoes nothing"
+    assert finished("evaluate", config(copy, *more)), "a model that is gone undoes nothing"

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests.conftest import Capture, Log, Patch, Refused, full_gpu
-from tests.processes import PATIENCE, SHARDS, Place, visible_gpus, who_did
+from tests.processes import PATIENCE, SHARDS, Place, finished, visible_gpus, who_did
 from toolformer.annotation.results import RESULTS
 from toolformer.annotation.shards import ShardStore
 from toolformer.cli import main
@@ -26,7 +26,6 @@ from toolformer.lm.memory import Memory
 from toolformer.stages import engine
 from toolformer.stages.config import Config, compose, validate
 from toolformer.stages.engine.work import Worker, devices
-from toolformer.stages.generate import finished
 
 
 @pytest.fixture
@@ -63,9 +62,9 @@ def test_the_corpus_is_read_once_and_results_are_left_alone(
     rows = [json.loads(line) for line in place.corpus.read_text().splitlines()]
     assert [(row["doc_id"], row["text"]) for row in plain] == [(row["id"], row["text"]) for row in rows]
     assert all(row["date"].replace("-", "/") in row["url"] for row in plain)
-    assert [finished(config(place, tmp_path))] == place.runs(tmp_path)
+    assert [finished("generate", config(place, tmp_path))] == place.runs(tmp_path)
     assert generate() == 0 and generate("tool.calendar.filter_threshold=100") == 0
-    assert finished(config(place, tmp_path)) and len(readings) == 1
+    assert finished("generate", config(place, tmp_path)) and len(readings) == 1
     place.corpus.touch()
     assert generate() == 0 and readings == [2 * SHARDS] * 2
     assert len(place.runs(tmp_path)) == 2

@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import Refused, smoke_words
+from tests.processes import finished
 from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.results import Results, Run
+from toolformer.stages import steps
 from toolformer.stages.config import Config, compose, validate
-from toolformer.stages.identity import deciding
 from toolformer.stages.launch import run_stage
-from toolformer.stages.train import finished
 from toolformer.training import trainer
 
 FEW = ["corpus.limit=16", "tool.calculator.filter_threshold=0.3", "tool.calendar.filter_threshold=0.3"]
@@ -69,7 +69,7 @@ def test_texts_without_calls_are_mixed_in_and_the_seed_draws_them(
     assert calls[n:] == cc[n:] and len(set(calls[n:])) == n
     assert set(calls[n:]) <= set(without) - set(plain)
     assert set(other[n:]) != set(calls[n:]) and len(other) == 2 * n
-    assert finished(config(pipeline, *words)) == runs[0]
+    assert finished("train", config(pipeline, *words)) == runs[0]
     assert len({run.id for run in runs}) == 3
 
 
@@ -103,23 +103,14 @@ def test_too_few_are_refused_with_the_largest_share(pipeline: Path, annotated: R
 
 def test_it_decides_a_training_but_not_where_it_is_off(root: Path) -> None:
     (run,) = Results(root).runs("train", data="augmented")
-    off, on = (deciding(config(root, f"trainer.plain_share={share}"), "train") for share in (0, 0.5))
+    off, on = (
+        steps.deciding_settings(config(root, f"trainer.plain_share={share}"), "train") for share in (0, 0.5)
+    )
     assert "plain_share" not in off["trainer"] and on["trainer"]["plain_share"] == 0.5
-    # The keys of before `plain_share` was there.
-    assert set(off["trainer"]) == {
-        *(
-            "learning_rate",
-            "warmup_ratio",
-            "schedule",
-            "max_steps",
-            "epochs",
-            "batch_size",
-            "sequence_length",
-        ),
-        *("eval_every", "weight_decay", "max_grad_norm", "train_on_results", "early_stopping", "lora_rank"),
-        *("lora_alpha", "other_tokenizer", "limit_per_tool"),
-    }
-    assert finished(config(root)) == run and finished(config(root, "trainer.plain_share=0.5")) is None
+    assert (
+        finished("train", config(root)) == run
+        and finished("train", config(root, "trainer.plain_share=0.5")) is None
+    )
 
 
 def test_impossible_values_are_named(root: Path) -> None:

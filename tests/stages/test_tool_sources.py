@@ -15,9 +15,8 @@ from tests.processes import SHARDS, Place, config, trained, who_did
 from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.errors import UserError
-from toolformer.stages import instantiate
+from toolformer.stages import instantiate, steps
 from toolformer.stages.config import Config, compose, validate
-from toolformer.stages.generate import annotation
 from toolformer.stages.launch import run_stage
 from toolformer.tools.base import Result, Tool
 
@@ -111,11 +110,11 @@ def test_keys_of_a_users_tool_are_set_as_any_others(folder: Path) -> None:
 
 def test_the_content_of_a_tools_file_decides_an_annotation(folder: Path) -> None:
     config = configured([{"python": "tools.py", "only": ["shout"]}], "shout")
-    before = annotation(config).key()
+    before = steps.annotate(config).key()
     (folder / "tools.py").write_text(TOOLS.replace("upper", "title"), encoding="utf-8")
-    assert annotation(config).key() != before
+    assert steps.annotate(config).key() != before
     (folder / "tools.py").write_text(TOOLS, encoding="utf-8")
-    assert annotation(config).key() == before, "the content counts, not the time"
+    assert steps.annotate(config).key() == before, "the content counts, not the time"
 
 
 @pytest.mark.parametrize(

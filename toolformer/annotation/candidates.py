@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import regex
 from pydantic import Field
@@ -15,7 +15,7 @@ from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.data.bounds import Count, Finite, NonNegativeInt, OneOf, Share, Temperature
 from toolformer.errors import UserError
-from toolformer.step import Decides
+from toolformer.step import NOTHING, Decides
 from toolformer.tools.prompt_sets import UNPROMPTED, Prompt
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ SCORED = "scored"
 @dataclass(kw_only=True)
 class Sampling:
     """How many calls of a tool are tried, and which are kept (paper, section 2 and appendix A)."""
-
-    decides: ClassVar = Decides("annotate")
 
     start_threshold: Share = 0.05
     """τ_s: a position is tried where the call token's probability exceeds it."""
@@ -59,7 +57,7 @@ class Proposing:
     """Add the parenthesis to a sampled call that lacks only this, as small models write [QA("Who?"]; not the paper's."""
     temperature: Temperature = 1.0
     """Temperature at which calls are sampled; a small model writes better calls below 1. The paper names none."""
-    max_call_tokens: Count = 40
+    max_call_tokens: Annotated[Count, NOTHING] = 40  # becomes a setting of each tool
     """A sampled call that has not ended by then is discarded; a tool's own max_call_tokens overrides it."""
     window_tokens: Annotated[int, Field(ge=16)] | None = None
     """Maximum tokens of a text to annotate at once; null is as many as the model's context holds."""

@@ -197,7 +197,7 @@ def compare(arguments: list[str]) -> int:
     from toolformer.stages import compare as comparing
 
     results, runs = Results(Path(config.paths.root)), (options.first, options.second)
-    compared = comparing.compare(results, *runs, experiment=config.name)
+    compared = comparing.compare(results, *runs, config.name, config.seed)
     if options.json:
         print(comparing.as_json(compared))
         return 0
@@ -220,7 +220,7 @@ def explain(arguments: list[str]) -> int:
 
     config = configured("evaluate", options.overrides, checked_as="report")
     results = Results(Path(config.paths.root))
-    run = explaining.find(results, options.run, config.name)
+    run = explaining.find(results, options.run, config.name, config.seed)
     if run.stage == "evaluate":
         like = configured("evaluate", [f"like={run.id}", *options.overrides])
         run = explaining.ladder(like, run, Invocation(command_of("explain", arguments)))
@@ -244,7 +244,7 @@ def run(arguments: list[str], program: str = "run") -> int:
         rows = [
             {
                 "stage": job.stage,
-                "job": job.shown,
+                "job": job.label,
                 "run": plan.done[job.key].id if job.key in plan.done else None,
             }
             for job in plan.jobs
@@ -268,7 +268,7 @@ def _table(plan: Plan) -> Table:
         table.add_column(name, overflow="fold")
     for job in plan.jobs:
         state = f"done, run {plan.done[job.key].id[:8]}" if job.key in plan.done else "to do"
-        table.add_row(job.stage, Text(job.shown), state)
+        table.add_row(job.stage, Text(job.label), state)
     return table
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from toolformer.credentials import printable
 from toolformer.errors import UserError, near
 from toolformer.stages.config import CONF, compose
-from toolformer.stages.config.keys import CHANGED_FIRST, EVERY, SECTIONS, Key, keys, keys_of_tool
+from toolformer.stages.config.keys import CHANGED_FIRST, EVERY, Key, keys, keys_of_tool, sections
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -54,10 +54,10 @@ def of_stage(stage: str, config: DictConfig) -> str:
     parts = ["the most used keys, with their defaults:", *_lines(first), ""]
     parts += ["groups of keys (group=option):"]
     parts += [f"  {name}: {', '.join(options)}" for name, options in _options().items()]
-    for section in (stage, *(other for other in SECTIONS if other != stage), EVERY):
+    for section in (stage, *(other for other in sections() if other != stage), EVERY):
         rest = [key for key in every.values() if key.section == section and {stage, EVERY} & {*key.readers}]
         if rest:
-            title = f"other keys of {section}:" if section in SECTIONS else "keys of every stage:"
+            title = f"other keys of {section}:" if section != EVERY else "keys of every stage:"
             parts += ["", title, *_lines(rest)]
     return "\n".join([*parts, "", "about one key: toolformer help KEY; all as YAML: --cfg job"])
 

@@ -13,7 +13,7 @@ from toolformer.data.bounds import (
     TextByName,
 )
 from toolformer.errors import UserError, near
-from toolformer.step import NOTHING
+from toolformer.step import NOTHING, Varies
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ BATCH_SIZE = 32
 class Decoding:
     """When a call starts, and its limits (paper, section 4.2)."""
 
-    k: NonNegativeInt = 10
+    k: Annotated[NonNegativeInt, Varies()] = 10
     """A call starts when <API> is among the k most likely next tokens; 1 is plain greedy, 0 disables calls."""
-    by_tool: NumberByName = None
+    by_tool: Annotated[NumberByName, Varies()] = None
     """A separate k per tool, by key: with k: 1, {calendar: 10} starts calls of the calendar at k = 10, and all others at
     k = 1."""
-    stand_in: TextByName = None
+    stand_in: Annotated[TextByName, Varies()] = None
     """Beyond the paper: by the key of a tool, the fallback tool that is called where a benchmark switches it off;
     with {search: qa} a model that would search asks question answering instead, by which LAMA may be answered."""
     max_calls: Count = 1

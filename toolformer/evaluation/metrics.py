@@ -21,6 +21,12 @@ MOST_FAMILIES = 10
 """Families get separate scores in benchmarks with at most this many."""
 
 
+def count_faults(metrics: Mapping[str, float]) -> dict[tuple[str, str], int]:
+    """How many answers of a task met a fault, by task and reason, from the metrics of an evaluation."""
+    parts = {name: name.partition(f"/{FAULTS}/") for name in metrics}
+    return {(task, reason): int(metrics[name]) for name, (task, fault, reason) in parts.items() if fault}
+
+
 def task_metrics(result: TaskResult, tool_keys: Mapping[str, str] | None = None) -> dict[str, float]:
     """The metrics of a task by name, as docs/benchmarks.md lists them, without those that were not measured.
 

@@ -126,7 +126,7 @@ def _baseline(run: Run) -> str:
 
 def _funnel(run: Run, funnel: Mapping[str, Mapping[str, Any]]) -> str:
     """The counts of each step by tool with τ_f, then why calls were not kept."""
-    thresholds = run.step.settings.get("filter_threshold", {})
+    thresholds = run.thresholds
     rows = [
         (tool, thresholds.get(tool, ""), *(counts.get(step, "") for step in STEPS))
         for tool, counts in funnel.items()

@@ -152,7 +152,7 @@ def _annotations(results: Results, run: Run) -> list[Run]:
 
 
 def _thresholds(run: Run) -> Mapping[str, Any]:
-    thresholds: Mapping[str, Any] = run.step.settings.get("filter_threshold", {})
+    thresholds: Mapping[str, Any] = run.thresholds
     return thresholds
 
 

@@ -47,7 +47,7 @@ TABLES = (
 )
 """The benchmarks that share a table; all custom ones share another."""
 _MEASURE = re.compile(r"([^/]+)/(?:score|perplexity)")
-_THRESHOLDS = ["seed", "filter_threshold*", "score.floor"]
+_THRESHOLDS = ["seed", "tool.*.filter_threshold", "score.floor"]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def source(run: Run | None, known: Runs) -> Run | None:
 
 def thresholds(run: Run) -> dict[str, float]:
     """τ_f of each tool of an annotation."""
-    return dict(run.step.settings.get("filter_threshold", {}))
+    return run.thresholds
 
 
 def _baseline_names(runs: Iterable[Run]) -> dict[str, str]:

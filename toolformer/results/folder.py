@@ -77,6 +77,8 @@ class Folder:
         """The metrics that the result will hold."""
         self.digests: dict[str, str] = {}
         self.data: list[Dataset] = []
+        self.read: Mapping[str, str] = {}
+        """The fingerprints of the runs that it reads, by id."""
         self.outcome = "FINISHED"
         """The status of a sweep whose runs failed is another."""
         self._began = time.monotonic()
@@ -152,15 +154,17 @@ class Folder:
 
     def finish(self) -> None:
         """Writes the result, which makes the run done."""
-        result = {
+        result: dict[str, Any] = {
             "ended": _now(),
             "status": self.outcome,
             "metrics": {**self.latest, "duration_seconds": self._seconds()},
             "facts": _plain(self.facts),
             "digests": self.digests,
+            "read": dict(self.read),
             "datasets": [{**vars(data), "source": without_credentials(data.source)} for data in self.data],
         }
-        self._write(RESULT, result)
+        result = json.loads(json.dumps(result, default=str))
+        self._write(RESULT, {**result, "digest": result_digest(result)})
         self._write(STEP, {**read_json(self.path / STEP), "status": self.outcome})
         self.listener.end(self, self.outcome)
 
@@ -176,6 +180,12 @@ class Folder:
 
     def _write(self, name: str, record: Mapping[str, Any]) -> None:
         atomic_write(self.path / name, json.dumps(record, indent=1, default=str).encode())
+
+
+def result_digest(result: Mapping[str, Any]) -> str:
+    """SHA-256 of what `result.json` holds besides this digest: a number that was changed in it is not taken for the run's."""
+    content = {name: value for name, value in result.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def add_name(folder: Path, experiment: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from toolformer.errors import UserError
-from toolformer.results.folder import read_json
+from toolformer.results.folder import read_json, result_digest
 from toolformer.results.run import LOCK, NAMES, RESULT, STATUSES, STEP, Run
 from toolformer.step import Step
 from toolformer.storage import acquired, lock_file
@@ -19,6 +19,8 @@ def read(folder: Path) -> Run | None:
     """The run in a folder; None if there is none, or it is not as a run is written."""
     record, result = read_json(folder / STEP), read_json(folder / RESULT)
     try:
+        if result and result.get("digest") != result_digest(result):  # it was changed, or is half written
+            result = {}
         return _run(folder, record, result)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
@@ -46,6 +48,7 @@ def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> 
         experiments=frozenset(_names(folder / NAMES)),
         digests={str(name): str(digest) for name, digest in mapping(result.get("digests")).items()},
         parent=str(record.get("parent", "")),
+        read={str(run_id): str(state) for run_id, state in mapping(result.get("read")).items()},
     )
 
 

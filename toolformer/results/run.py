@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -56,6 +57,8 @@ class Run:
     """SHA-256 of each of its files, by name relative to the folder."""
     parent: str = ""
     """The id of the sweep that it belongs to."""
+    read: Mapping[str, str] = field(default_factory=dict)
+    """The fingerprints of the runs that it was made from, by id, as they were then."""
 
     def __hash__(self) -> int:
         return hash(self.folder)
@@ -73,6 +76,33 @@ class Run:
     def made_from(self) -> list[str]:
         """The ids of the runs that it was made from."""
         return [step.key() for step in _results(self.step)]
+
+    @property
+    def fingerprint(self) -> str:
+        """What distinguishes this result from another one of the same step; empty where two are always equal.
+
+        Two trainings with the same settings may come to different weights, and two evaluations to different answers.
+        """
+        if self.stage == "train":
+            return str(self.facts.get("weights", ""))
+        if self.stage == "evaluate":
+            return hashlib.sha256(json.dumps(sorted(self.digests.items())).encode()).hexdigest()[:16]
+        return ""
+
+    @property
+    def annotations(self) -> list[Step]:
+        """The steps of the annotations that it was made from, in the order in which they were named; its own of an annotation."""
+        return [self.step] if self.stage == "generate" else [*self.step.find_all("generate")]
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """τ_f of each tool of an annotation."""
+        tools = self.step.settings.get("tool", {})
+        return {
+            key: settings["filter_threshold"]
+            for key, settings in tools.items()
+            if "filter_threshold" in settings
+        }
 
     @property
     def commit(self) -> str:

@@ -10,7 +10,7 @@ import logging
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 SHORTEST = 6
 """Characters of a run's id that name it."""
+CANDIDATES = 8
+"""Runs that a message names at most."""
 
 
 class Damaged(UserError):
@@ -92,14 +94,22 @@ class Results:
         run = read(self.path(step))
         return run if run and run.status == "FINISHED" else None
 
-    def done(self, step: Step, experiment: str | None = None) -> Run | None:
-        """The finished run of a step whose files are intact; notes that `experiment` asked for it."""
+    def done(self, step: Step) -> Run | None:
+        """The finished run of a step whose files are intact, and which read what its inputs hold now. Writes nothing."""
         run = self.find(step)
-        if run is None or not self.is_intact(run):
-            return None
-        if experiment and experiment not in run.experiments:
-            add_name(run.folder, experiment)
-        return run
+        is_done = (
+            run
+            and self.is_intact(run)
+            and run.read.items() <= {**run.read, **self._fingerprints(step)}.items()
+        )
+        return run if is_done else None
+
+    def _fingerprints(self, step: Step) -> dict[str, str]:
+        """The fingerprints of the runs that a step reads, as far as they are there, by id."""
+        sources = (
+            self.find(source) for source in step.all_steps() if source.name in STAGES and source is not step
+        )
+        return {run.id: run.fingerprint for run in sources if run and run.fingerprint}
 
     def artifact(self, run: Run, name: str) -> Path:
         """A file or folder of a run. UserError if there is none; `Damaged` if it is not what the run logged."""
@@ -117,41 +127,32 @@ class Results:
                     )
         return path
 
-    def is_intact(self, run: Run, or_gone: bool = False) -> bool:
-        """Whether a run's files are what it logged; with `or_gone`, also where they were removed."""
-        for name in run.digests:
-            try:
+    def is_intact(self, run: Run) -> bool:
+        """Whether a run's files are what it logged."""
+        try:
+            for name in run.digests:
                 self.artifact(run, name)
-            except UserError as fault:
-                if isinstance(fault, Damaged) or not or_gone:
-                    return False
+        except UserError:
+            return False
         return True
 
     # Naming
 
     def resolve(
-        self,
-        stage: str,
-        reference: str,
-        experiment: str | None = None,
-        *,
-        preferred: Mapping[str, Any] | None = None,
-        asks: bool = True,
-        **facts: Any,
+        self, stage: str, reference: str, experiment: str | None = None, seed: int | None = None, **facts: Any
     ) -> Run:
-        """The finished run that `reference` names: `latest`, a run id, or at least 6 characters of one.
+        """The finished run that `reference` names: a run id, at least 6 characters of one, or `latest`.
 
-        `latest` is the newest of this experiment and with these facts; of a sweep's runs the one that has the `preferred`
-        settings, where any run has those.
-
-        Args:
-            asks: raise an error if several runs of a sweep remain; otherwise the newest of them is taken.
+        `latest` is the newest of this experiment, with this seed and these facts.
 
         Raises:
             UserError: there is none, it is of another stage or version, or it did not finish.
         """
         if reference == "latest":
-            run = self._latest(stage, experiment, preferred or {}, asks, facts)
+            runs = self.runs(stage, experiment, **facts)
+            run = next((run for run in runs if seed in (None, run.setting("seed", 0))), None)
+            if run is None:
+                raise UserError(self._none(stage, experiment, seed, facts))
         else:
             run = self._named(stage, reference)
         self._check_version(run)
@@ -173,9 +174,21 @@ class Results:
             for name, (version, current) in made.items():
                 if version != current:
                     raise UserError(
-                        f"{run.stage} run {run.id[:8]} was made by version {version} of {name}, this is {current}: run its "
-                        f"command again: {run.command}"
+                        f"{run.stage} run {run.id[:8]} was made by version {version} of {name}, this is {current}: run "
+                        f"{self._again(run)}"
                     )
+
+    def _again(self, run: Run) -> str:
+        """The commands that make a run and all that it was made from again, the first one first."""
+        steps = [step for step in run.step.all_steps() if step.name in STAGES]
+        runs = [made for step in dict.fromkeys(reversed(steps)) if (made := self.find(step)) and made.command]
+        # A later one reads what an earlier one has made by then.
+        commands = [
+            re.sub(r"\b(dataset|checkpoint)=[0-9a-f]+\b", r"\1=latest", made.command) for made in runs
+        ]
+        if len(commands) == 1:
+            return f"its command again: {commands[0]}"
+        return f"these commands again, in this order: {'; '.join(commands)}"
 
     def _named(self, stage: str, reference: str) -> Run:
         matches = [run for run in self.all_runs(*STAGES, SWEEP) if run.id.startswith(reference)]
@@ -196,59 +209,24 @@ class Results:
             raise UserError(f"{stage} run {reference} is {run.status}: run its command again: {run.command}")
         return run
 
-    def _latest(
-        self,
-        stage: str,
-        experiment: str | None,
-        preferred: Mapping[str, Any],
-        asks: bool,
-        facts: dict[str, Any],
-    ) -> Run:
-        """`resolve` of `latest`; logs why it is not simply the newest."""
-        runs = every = self.runs(stage, experiment, **facts)
-        if not every:
-            raise UserError(self._none(stage, experiment, facts))
-        for key, value in preferred.items():
-            runs = [run for run in runs if run.setting(key) == value] or runs
-        known = {"name", *facts, *preferred}
-        swept = {run.id: self._swept_keys(run.parent) - known for run in runs}
-        run = next((run for run in runs if not swept[run.id]), runs[0])
-        open_keys = swept[runs[0].id]
-        why = [f"the newest is of a sweep over {' and '.join(sorted(open_keys))}"] if open_keys else []
-        if open_keys and run is runs[0]:
-            if asks:
-                raise UserError(
-                    f"{stage}: {why[0]}; instead of latest name one: {_alternatives(runs, swept)}"
-                )
-            why[0] += "; name another by its id"
-        for key, value in preferred.items():
-            if run.setting(key) != value:
-                why.append(f"none has {key}={value}")
-            elif runs[0] is not every[0]:
-                why.append(f"it has {key}={value}")
-        if why and len(every) > 1:
-            log.info("latest %s run: %s (%s)", stage, run.id[:8], "; ".join(why))
-        return run
-
-    def _swept_keys(self, parent: str) -> set[str]:
-        """The keys that a sweep varies."""
-        sweep = read(self.root / SWEEP / parent) if parent else None
-        return {str(key) for key in sweep.facts.get("swept", ())} if sweep else set()
-
-    def _none(self, stage: str, experiment: str | None, facts: Mapping[str, Any]) -> str:
-        """The message that a run is missing, with the other names that have one."""
-        wanted = "".join(f" with {key}={value}" for key, value in facts.items())
-        wanted += f" of name={experiment}" if experiment else ""
-        others = {name: run.id[:8] for run in reversed(self.runs(stage, **facts)) for name in run.experiments}
-        there = ", ".join(f"name={name} has {run_id}" for name, run_id in sorted(others.items()))
-        plain = " data=plain" if facts.get("data") == "plain" else ""
-        same = ", with the same experiment= and name=" if experiment not in (None, "default") else ""
-        way_out = (
-            f"name one by its name or id: {there}"
-            if there
-            else f"run `toolformer {stage}{plain}` first{same}"
+    def _none(self, stage: str, experiment: str | None, seed: int | None, facts: Mapping[str, Any]) -> str:
+        """The message that there is no such run, with those that might be meant."""
+        conditions = [f"{key}={value}" for key, value in facts.items()]
+        conditions += [f"name={experiment}"] if experiment else []
+        conditions += [f"seed={seed}"] if seed is not None else []
+        candidates = self.runs(stage, **facts)
+        labels = [
+            f"{run.id[:8]} (name={', '.join(sorted(run.experiments)) or 'none'}, seed={run.setting('seed', 0)})"
+            for run in candidates[:CANDIDATES]
+        ]
+        more = f" and {len(candidates) - CANDIDATES} more" if len(candidates) > CANDIDATES else ""
+        data = " data=plain" if facts.get("data") == "plain" else ""
+        advice = (
+            f"name one: {', '.join(labels)}{more}"
+            if labels
+            else f"run `toolformer {stage}{data}` first, with the same experiment= and name="
         )
-        return f"there is no finished {stage} run{wanted}: {way_out}"
+        return f"there is no finished {stage} run with {' '.join(conditions)}; {advice}"
 
     def swept(self, stage: str, reference: str) -> list[Run]:
         """The finished runs of a stage in the sweep that `reference` names; none if it names no sweep."""
@@ -261,6 +239,11 @@ class Results:
         return [run for run in self.runs(stage) if run.parent == sweep.id or run.id in held]
 
     # Working
+
+    def add_name(self, run: Run, experiment: str) -> None:
+        """Notes that an experiment of this name asked for a run."""
+        if experiment and experiment not in run.experiments:
+            add_name(run.folder, experiment)
 
     @contextmanager
     def open(
@@ -276,7 +259,8 @@ class Results:
 
         Args:
             wait: for another process that works on it; a number is so many seconds.
-            done: what to return in place of the folder, if there is something; `Results.done` if it is left out.
+            done: what to return in place of the folder, if there is something; `Results.done` if it is left out. The name of
+                the experiment is added to it.
         """
         path = self.path(step)
         lock = lock_file(path / LOCK)
@@ -288,10 +272,13 @@ class Results:
             while not acquired(lock, wait=True):
                 pass
         try:
-            if run := done() if done else self.done(step, beginning.experiment):
+            if run := done() if done else self.done(step):
+                self.add_name(run, beginning.experiment)
                 yield run
                 return
-            yield from self._work(Folder(path, step, beginning, self.listener))
+            folder = Folder(path, step, beginning, self.listener)
+            folder.read = self._fingerprints(step)
+            yield from self._work(folder)
         finally:
             lock.release()
 
@@ -328,14 +315,3 @@ def _acquired_within(lock: FileLock, seconds: float) -> bool:
             return False
         time.sleep(0.05)
     return True
-
-
-def _alternatives(runs: Sequence[Run], swept: Mapping[str, set[str]]) -> str:
-    """The first runs of a sweep, each with its values of the swept keys."""
-    shown = []
-    for run in runs[:8]:
-        values = [
-            f"{key}={run.setting(key)}" for key in sorted(swept[run.id]) if run.setting(key) is not None
-        ]
-        shown.append(f"{run.id[:8]} ({', '.join(values) or run.name})")
-    return ", ".join(shown) + (f" and {len(runs) - 8} more" if len(runs) > 8 else "")

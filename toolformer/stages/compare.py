@@ -15,6 +15,7 @@ from toolformer.reporting.frame import KIND, frame
 from toolformer.reporting.pairing import Compared, Row, Seeds, compare_measures, corrected, read_samples
 from toolformer.reporting.table import Cell, Column, Content, Table, p_cell
 from toolformer.results import Results, Run
+from toolformer.stages.config.keys import default_of
 
 
 @dataclass(frozen=True)
@@ -31,22 +32,24 @@ class Comparison:
     """Benchmarks that the second run does not have, or has no sample of in common."""
     only_second: tuple[str, ...]
     settings: Mapping[str, tuple[str, str]]
-    """The settings that decide a result and differ, with both sides' values; empty for one that a side lacks."""
+    """The settings that decide a result and differ, with both sides' values; a default for one that was not set."""
     same_scoring: bool
     """Whether the same code scored both."""
 
 
-def find_runs(results: Results, reference: str, experiment: str | None = None) -> list[Run]:
+def find_runs(
+    results: Results, reference: str, experiment: str | None = None, seed: int | None = None
+) -> list[Run]:
     """An evaluation, or several that differ only in their seed, in its order.
 
     Args:
-        reference: a run id or at least its first six characters, `latest` (of this experiment), `latest:SYSTEM`; several
+        reference: a run id or at least its first six characters, `latest` (of this experiment and seed), `latest:SYSTEM`; several
             with commas between; the id of a sweep over seeds, or SWEEP:SYSTEM.
 
     Raises:
         UserError: there is none, it is not a finished evaluation, or several differ in more than their seed.
     """
-    runs = {run.id: run for part in reference.split(",") for run in _named(results, part, experiment)}
+    runs = {run.id: run for part in reference.split(",") for run in _named(results, part, experiment, seed)}
     if len(runs) == 1:
         return [*runs.values()]
     trained = {run.id: run for run in results.runs("train")}
@@ -65,7 +68,7 @@ def find_runs(results: Results, reference: str, experiment: str | None = None) -
     return [*cells.sort_values(["seed", "sampled_by"], kind="stable").run]
 
 
-def _named(results: Results, reference: str, experiment: str | None) -> list[Run]:
+def _named(results: Results, reference: str, experiment: str | None, seed: int | None) -> list[Run]:
     name, colon, system = reference.partition(":")
     if colon and system not in SYSTEMS:
         raise UserError(
@@ -74,7 +77,7 @@ def _named(results: Results, reference: str, experiment: str | None) -> list[Run
     if swept := results.swept("evaluate", name):
         return [run for run in swept if system in ("", run.facts.get("system"))]
     facts: dict[str, Any] = {"system": system} if colon and name == "latest" else {}
-    return [results.resolve("evaluate", name, experiment, asks=False, **facts)]
+    return [results.resolve("evaluate", name, experiment, seed, **facts)]
 
 
 def compare(
@@ -82,13 +85,14 @@ def compare(
     first: str,
     second: str,
     experiment: str | None = None,
+    seed: int | None = None,
 ) -> Comparison:
     """Compares two evaluations or groups, named as in `find_runs`.
 
     Raises:
         UserError: no such runs, one and the same run twice, or no sample in common.
     """
-    one, two = (find_runs(results, reference, experiment) for reference in (first, second))
+    one, two = (find_runs(results, reference, experiment, seed) for reference in (first, second))
     if same := {run.id for run in one} & {run.id for run in two}:
         raise UserError(f"compare: {first} and {second} are the same run {min(same)[:8]}; name two")
     samples_one, samples_two = _samples(results, one), _samples(results, two)
@@ -126,7 +130,7 @@ def _settings(run: Run) -> dict[str, Any]:
 
 
 def _values(runs: Sequence[Mapping[str, Any]], key: str) -> str:
-    values = (settings.get(key, "") for settings in runs)
+    values = (settings.get(key, default_of(key)) for settings in runs)
     texts = (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in values)
     return ", ".join(dict.fromkeys(texts))
 

@@ -18,22 +18,21 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer.results import Dataset, Folder, Results, Run
-from toolformer.stages import engine, instantiate
+from toolformer.results import Dataset, Folder, Run
+from toolformer.stages import engine, instantiate, steps
 from toolformer.stages.config import Config
 from toolformer.stages.engine import answering
 from toolformer.stages.evaluation import ANSWERS, Evaluation, first_day, prepare
-from toolformer.stages.invocation import DIRECT, Invocation
+from toolformer.stages.invocation import DIRECT, Invocation, already_done
 from toolformer.storage import atomic_file, atomic_write
 from toolformer.tools.runtime import log_faults, usages
 from toolformer.tools.runtime import metrics as tool_metrics
 
 if TYPE_CHECKING:
+    from toolformer.decoding.lm_eval_model import ToolformerLM
     from toolformer.decoding.recording import AnswerFile
     from toolformer.evaluation.suite import Loaded, TaskResult
     from toolformer.tools.base import Tool
@@ -51,47 +50,27 @@ def evaluate(config: Config, invocation: Invocation = DIRECT) -> Run:
     from toolformer.decoding.recording import AnswerFile
 
     engine.check(config)
-    results = instantiate.results(config)
-    job = prepare(config, results, invocation.command)
-    made_from = [job.system.trained] if job.system.trained else []
-    read = "".join(f", reads train run {run.id[:8]}" for run in made_from)
+    results, job = instantiate.results(config), prepare(config)
+    sources = [job.system.trained] if job.system.trained else []
+    read = "".join(f", reads train run {run.id[:8]}" for run in sources)
     log.info("evaluate: %s on %s%s", job.title, ", ".join(job.tasks), read)
-    if done := _done(job, results):
-        return _logged("already done", done)
+    if done := steps.done(results, job.step, config):
+        results.add_name(done, config.name)
+        return _logged(already_done(done), done)
     tools = check_system(job)
-    folder = results.path(job.system.step)
-    with AnswerFile(folder / ANSWERS) as answers, ExitStack() as stack:
-        asking = _Asking(job, asks(job, folder, results.path(job.step), job.tasks, job.samples), tools)
-        asking.connect(answers)  # bad data begins no run
-        name = f"{config.name}: {job.title}"
-        beginning = invocation.beginning(job.config, name, job.about, made_from, **job.facts)
-        run = stack.enter_context(results.open(job.step, beginning, done=lambda: _done(job, results)))
-        assert run
+    questions = ask(job, results.path(job.system.step), results.path(job.step), job.tasks, job.samples)
+    loaded = questions.load()  # bad data begins no run
+    info = invocation.beginning(job.config, f"{config.name}: {job.title}", job.about, sources, **job.facts)
+    with (
+        AnswerFile(questions.answers) as answers,
+        results.open(job.step, info, done=lambda: steps.done(results, job.step, config)) as run,
+    ):
         if isinstance(run, Run):
-            return _logged("already done", run)
-        scores = asking.scored(answers)
-        _log(job, asking, run, scores)
-    return _logged("done", results.get(run.id), invocation.command)
-
-
-def finished(config: Config) -> Run | None:
-    """The run that did this evaluation, if one did; its model need not be there any more."""
-    results = instantiate.results(config)
-    return _done(prepare(config, results), results)
-
-
-def _done(job: Evaluation, results: Results) -> Run | None:
-    """The run that completed this evaluation. Answers that met a fault are not kept: the same command asks for them again."""
-    run = results.done(job.step, job.config.name)
-    return run if run and (job.config.evaluation.accept_faults or not faults(run.metrics)) else None
-
-
-def faults(metrics: Mapping[str, float]) -> dict[tuple[str, str], int]:
-    """How many answers of a task met a fault, by task and reason."""
-    from toolformer.evaluation.metrics import FAULTS
-
-    parts = {name: name.partition(f"/{FAULTS}/") for name in metrics}
-    return {(task, reason): int(metrics[name]) for name, (task, fault, reason) in parts.items() if fault}
+            return _logged(already_done(run), run)
+        assert run
+        lm, scores = answer_and_score(job.config, questions, loaded, tools, answers)
+        _log(job, questions, tools, lm, run, scores)
+    return _logged("done", results.get(job.step.key()), invocation.command)
 
 
 def check_system(job: Evaluation) -> dict[str, Tool]:
@@ -109,7 +88,7 @@ def check_system(job: Evaluation) -> dict[str, Tool]:
     return tools
 
 
-def asks(job: Evaluation, folder: Path, files: Path, tasks: Sequence[str], samples: Any) -> answering.Asked:
+def ask(job: Evaluation, folder: Path, files: Path, tasks: Sequence[str], samples: Any) -> answering.Asked:
     """The questions of these tasks to a system.
 
     Args:
@@ -135,56 +114,52 @@ def asks(job: Evaluation, folder: Path, files: Path, tasks: Sequence[str], sampl
     )
 
 
-@dataclass
-class _Asking:
-    """The questions of an evaluation on their way to whoever answers."""
+def answer_and_score(
+    config: Config,
+    questions: answering.Asked,
+    loaded: Loaded,
+    tools: Mapping[str, Tool],
+    answers: AnswerFile,
+) -> tuple[ToolformerLM, dict[str, TaskResult]]:
+    """Has the questions answered, by workers if there are several, and scores the answers.
 
-    job: Evaluation
-    asked: answering.Asked
-    tools: Mapping[str, Tool]
-    lm: Any = None
-    """lm-eval's view of who answers."""
-    loaded: Loaded | None = None
+    Returns lm-eval's view of the model, and the result of each task.
+    """
+    from toolformer.evaluation import suite
 
-    def connect(self, answers: AnswerFile) -> None:
-        """Reads the questions. UserError for bad data."""
-        answering.gather(answers)  # of an evaluation that was interrupted
-        self.loaded = self.asked.load()
-
-    def scored(self, answers: AnswerFile) -> dict[str, TaskResult]:
-        """Has the questions answered, by workers if there are several, and scores the answers."""
-        from toolformer.evaluation import suite
-
-        config, loaded = self.job.config, self.loaded
-        assert loaded
-        if config.engine.workers > 1 or config.engine.kind == "ray":
-            answering.answer(self.asked, sum(map(len, suite.requests(loaded).values())))
-            answering.gather(answers)
-        decoder = instantiate.decoder(config, self.asked.model, self.tools)
-        self.lm = self.asked.lm(decoder, answers)
-        settings = config.evaluation
-        gold_nats = settings.gold_nats and config.system != "prompted"
-        return suite.run(self.lm, loaded, gold_nats=gold_nats)
+    answering.gather(answers)  # of an evaluation that was interrupted
+    if config.engine.workers > 1 or config.engine.kind == "ray":
+        answering.answer(questions, sum(map(len, suite.requests(loaded).values())))
+        answering.gather(answers)
+    lm = questions.lm(instantiate.decoder(config, questions.model, tools), answers)
+    gold_nats = config.evaluation.gold_nats and config.system != "prompted"
+    return lm, suite.run(lm, loaded, gold_nats=gold_nats)
 
 
-def _log(job: Evaluation, asking: _Asking, run: Folder, results: Mapping[str, TaskResult]) -> None:
+def _log(
+    job: Evaluation,
+    questions: answering.Asked,
+    tools: Mapping[str, Tool],
+    lm: ToolformerLM,
+    run: Folder,
+    results: Mapping[str, TaskResult],
+) -> None:
     """Writes samples and metrics."""
     from toolformer.evaluation.metrics import speed, task_metrics
 
     config = job.config
-    if asking.asked.day:
-        run.note(day=asking.asked.day.isoformat())
+    if questions.day:
+        run.note(day=questions.day.isoformat())
     metrics = speed([sample for result in results.values() for sample in result.samples])
-    if language_model := getattr(asking.lm, "language_model", None):
-        run.note(dtype=str(language_model.dtype).removeprefix("torch."))
-        metrics["parameters"] = language_model.model.num_parameters()
+    run.note(dtype=str(lm.language_model.dtype).removeprefix("torch."))
+    metrics["parameters"] = lm.language_model.model.num_parameters()
     names = {config.tool[tool].name: tool for tool in config.tools}
     for task, result in results.items():
         metrics |= {f"{task}/{name}": value for name, value in task_metrics(result, names).items()}
         run.artifact(write_rows(run.path / SAMPLES / f"{task}.parquet", result.samples), SAMPLES)
         run.datasets(_dataset(config, task, result))
     _table(run, results)
-    used = usages(asking.tools)
+    used = usages(tools)
     run.metrics({**metrics, **tool_metrics(used)})
     log_faults(used)
 
@@ -211,6 +186,8 @@ def _table(run: Folder, results: Mapping[str, TaskResult]) -> None:
 
 def _logged(how: str, run: Run, command: str = "") -> Run:
     """Logs a line with the run and its dtype, one per benchmark, and what failed; returns the run."""
+    from toolformer.evaluation.metrics import count_faults
+
     metrics, dtype = run.metrics, run.facts.get("dtype", "")
     log.info("evaluate: %s, run %s%s", how, run.id[:8], f", in {dtype}" if dtype else "")
     for key, value in sorted(metrics.items()):
@@ -222,7 +199,7 @@ def _logged(how: str, run: Run, command: str = "") -> Run:
             figure = f"{value:.1f} % correct" if kind == "score" else f"perplexity {value:.2f}"
             log.info("%s: %s [%.1f, %.1f] (n = %.0f)", task, figure, low, high, n)
     reasons: Counter[str] = Counter()
-    for (_, reason), number in faults(metrics).items():
+    for (_, reason), number in count_faults(metrics).items():
         reasons[reason] += number
     if reasons:
         listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5))

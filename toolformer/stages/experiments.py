@@ -7,33 +7,27 @@ hydra.sweeper.params. A job's data and model are those that the same configurati
 from __future__ import annotations
 
 import logging
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from toolformer.decoding.settings import PAPER_SYSTEMS, SYSTEMS
 from toolformer.errors import UserError
 from toolformer.results import Run
-from toolformer.results.folder import add_name
 from toolformer.results.provenance import command_of, masked_words
-from toolformer.stages import evaluate, explain, generate, instantiate, train
+from toolformer.stages import instantiate, steps
 from toolformer.stages.config import STAGES, Config, compose, validate
+from toolformer.stages.config.multirun import Sweep as Choices
 from toolformer.stages.config.multirun import parse
-from toolformer.stages.identity import deciding
 from toolformer.stages.launch import Jobs, apart, label, launch, run_stage
 from toolformer.stages.sweep import Sweep, swept_keys
-from toolformer.stages.system import LATEST, System
 from toolformer.step import Step
 
 log = logging.getLogger(__name__)
 
-_FINISHED: Mapping[str, Callable[[Config], Run | None]] = {
-    "generate": generate.finished,
-    "train": train.finished,
-    "evaluate": evaluate.finished,
-    "explain": explain.finished,
-}
+SHOWN = ("explain", "report")
+"""Stages that show what others made."""
 
 
 @dataclass(frozen=True)
@@ -41,23 +35,28 @@ class Job:
     """A stage with one configuration."""
 
     stage: str
-    key: str
-    """Jobs with the same key are the same work."""
-    shown: str
+    step: Step
+    label: str
     """What distinguishes it from the other jobs of its stage."""
     overrides: Sequence[str]
     config: Config = field(repr=False, compare=False)
     """The configuration of these overrides."""
-    needs: Job | None
+    source: Job | None
     """The job whose result it reads, unless that is named on the command line."""
 
-    def reads(self, run_ids: Mapping[str, str]) -> dict[str, Any]:
-        """The key that names the run it reads."""
-        if self.needs is None:
+    @property
+    def key(self) -> str:
+        """Jobs with the same key are the same work of the same experiment."""
+        return f"{self.step.key()} {self.config.name}"
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """The key of the configuration that names the run it reads."""
+        if self.source is None:
             return {}
         if self.stage == "explain":  # an evaluation with the same keys
-            return self.needs.reads(run_ids)
-        return {"dataset" if self.stage == "train" else "checkpoint": run_ids[self.needs.key]}
+            return self.source.reads
+        return {"dataset" if self.stage == "train" else "checkpoint": self.source.step.key()}
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Plan:
 
 
 def plan(overrides: Sequence[str]) -> Plan:
-    """What `toolformer run` with these overrides has to do. Reads corpora and the store, loads no model.
+    """What `toolformer run` with these overrides has to do. Reads corpora and runs, loads no model, writes nothing.
 
     UserError for bad input in any job.
     """
@@ -89,35 +88,30 @@ def plan(overrides: Sequence[str]) -> Plan:
         own = [f"experiment={member}" if word.startswith("experiment=") else word for word in overrides]
         _collect(own, member, jobs)
     ordered = sorted(jobs.values(), key=lambda job: STAGES.index(job.stage))
-    return Plan(name, overrides, ordered, sweep.of_hydra, _done(ordered))
+    done, needless = _done(ordered)
+    return Plan(name, overrides, [job for job in ordered if job not in needless], sweep.of_hydra, done)
 
 
-def _done(jobs: Sequence[Job]) -> dict[str, Run]:
-    """The runs of the jobs that are done, without those whose files are gone while a job that is to be done reads them."""
+def _done(jobs: Sequence[Job]) -> tuple[dict[str, Run], list[Job]]:
+    """The runs of the jobs that are done, and the jobs that are not but whose readers all are.
+
+    The files of a run may be gone if no job that is to be done reads it.
+    """
     done: dict[str, Run] = {}
-    for job in jobs:
-        if job.stage in _FINISHED and (job.needs is None or job.needs.key in done):
-            ids = {key: run.id for key, run in done.items()}
-            if run := _FINISHED[job.stage](replace(job.config, **job.reads(ids))):
-                done[job.key] = run
+    needless = []
     for job in reversed(jobs):
-        is_read = any(reader.needs is job and reader.key not in done for reader in jobs)
-        if is_read and job.key in done and not _can_be_read(job, done[job.key]):
-            log.info("run: the files of %s run %s are gone; they are made again", job.stage, done[job.key].id)
-            del done[job.key]
-    return done
-
-
-def _can_be_read(job: Job, run: Run) -> bool:
-    """Whether what a finished job left can still be read."""
-    if job.stage == "generate":
-        return generate.has_dataset(instantiate.results(job.config), run)
-    if job.stage == "evaluate":
-        return True
-    try:
-        return train.model_folder(run).is_dir()
-    except UserError:
-        return False
+        readers = [reader for reader in jobs if reader.source is job]
+        results = instantiate.finished_results(job.config)
+        if readers and all(reader.key in done or reader in needless for reader in readers):
+            run = results.find(job.step)
+            needless += [] if run else [job]
+        else:
+            run = steps.done(results, job.step, job.config)
+            if run is None and readers and results.find(job.step):
+                log.info("run: the files of %s run %s are gone; they are made again", job.stage, job.key[:8])
+        if run:
+            done[job.key] = run
+    return done, needless
 
 
 def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> None:
@@ -128,74 +122,81 @@ def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> None:
         raise UserError(
             f"run: the experiment {name} has no run.stages; docs/experiments.md shows how to write one"
         )
-    found: dict[str, Job] = {}
+    planned: dict[str, Job] = {}
+    steps_of: dict[tuple[str, ...], str] = {}
     for stage in sorted(stages, key=STAGES.index):
         for words in sweep.jobs(stage, stages):
             config = validate(compose(stage, words))
-            key = _key(stage, config)
             swept = [word for word in words if word not in sweep.fixed]
             if stage in ("evaluate", "explain", "report"):
                 swept += [f"name={config.name}" if stage == "report" else ",".join(config.benchmarks)]
-            upstream = _upstream(stage, config)
-            needs = (jobs | found).get(_key(*upstream)) if upstream else None
-            trained = {job.config.data for job in found.values() if job.stage == "train"}
-            if stage == "evaluate" and upstream and not needs and trained and upstream[1].data not in trained:
-                data = upstream[1].data  # an older training may be of other texts
+            step, source = _step(stage, config, jobs | planned)
+            job = Job(stage, step, " ".join(masked_words(swept)), words, config, source)
+            planned.setdefault(job.key, jobs.get(job.key) or job)
+            steps_of[stage, *words] = step.key()
+    _check_choices(sweep, steps_of)
+    last = max((stage for stage in stages if stage not in SHOWN), key=STAGES.index, default="report")
+    wanted = [job for job in planned.values() if job.stage in (last, *SHOWN)]
+    for job in wanted:  # and what they read: nothing is annotated or trained that nobody reads
+        wanted += [job.source] if job.source else []
+    jobs |= {key: job for key, job in planned.items() if job in wanted and key not in jobs}
+
+
+def _step(stage: str, config: Config, jobs: Mapping[str, Job]) -> tuple[Step, Job | None]:
+    """The step of a stage, and the job among these whose result it reads."""
+    if stage == "generate":
+        return steps.generate(config), None
+    if stage == "train":
+        source = _source("generate", config, jobs) if config.dataset == steps.LATEST else None
+        return steps.train(config, [source.step] if source else None), source
+    if stage == "evaluate":
+        source = None
+        if config.checkpoint == steps.LATEST and (data := SYSTEMS[config.system].trained_on):
+            source = _source("train", replace(config, data=data), jobs)
+            trained = {job.config.data for job in jobs.values() if job.stage == "train"}
+            if source is None and trained and data not in trained:  # an older training may be of other texts
                 others = ",".join(name for name in PAPER_SYSTEMS if SYSTEMS[name].trained_on != data)
                 raise UserError(
                     f"run: system={config.system} reads a training with data={data}, which this sweep leaves out; "
                     f"add system={others}, or add {data} to data="
                 )
-            job = Job(stage, key, " ".join(masked_words(swept)), words, config, needs)
-            found.setdefault(key, jobs.get(key) or job)
-    shown = ("explain", "report")
-    last = max((stage for stage in stages if stage not in shown), key=STAGES.index, default="report")
-    wanted = [job for job in found.values() if job.stage in (last, *shown)]
-    for job in wanted:  # and what they read: nothing is annotated or trained that nobody reads
-        wanted += [job.needs] if job.needs else []
-    jobs |= {key: job for key, job in found.items() if job in wanted and key not in jobs}
-
-
-_STEPS = {
-    "generate": ("documents", "generate"),
-    "train": ("train", "heldout"),
-    "evaluate": ("answer", "evaluate", "heldout"),
-    "explain": ("answer", "evaluate", "heldout"),
-}
-"""The steps whose settings decide a stage's result, for stages whose inputs are not known yet."""
-
-
-def _key(stage: str, config: Config) -> str:
-    """Jobs with the same key are the same work."""
-    if stage == "report":
-        return Step("report", 1, {"name": config.name, "root": config.paths.root}).key()
-    settings: dict[str, Any] = {step: deciding(config, step) for step in _STEPS[stage]}
-    settings |= {"name": config.name, "data_dir": config.paths.data_dir, "tasks_dir": config.paths.tasks_dir}
-    inputs: dict[str, Any] = {"model": config.model, "samples": config.evaluation.samples}
-    if stage == "generate":
-        inputs["annotation"] = generate.annotation(config)
-    elif stage == "train":
-        inputs["dataset"] = config.dataset
-    else:
-        system = System(config)
-        settings["answer"]["decoding"] = system.decoding
-        if not system.calls:
-            del settings["answer"]["tool"]
-        inputs["checkpoint"] = config.checkpoint
-    if upstream := _upstream(stage, config):
-        inputs["upstream"] = _key(*upstream)
-    return Step(stage, 1, settings, inputs).key()
-
-
-def _upstream(stage: str, config: Config) -> tuple[str, Config] | None:
-    """The stage and the configuration whose result a job reads, where no run is named."""
-    if stage == "train" and config.dataset == LATEST:
-        return "generate", config
-    if stage == "evaluate" and config.checkpoint == LATEST and SYSTEMS[config.system].trained_on:
-        return "train", replace(config, data=SYSTEMS[config.system].trained_on)
+        return steps.evaluate(config, source.step if source else None), source
     if stage == "explain":
-        return "evaluate", config
-    return None
+        step, _ = _step("evaluate", config, jobs)
+        return steps.explain(config, step), _job(step, config, jobs)
+    return steps.report(config), None
+
+
+def _source(stage: str, config: Config, jobs: Mapping[str, Job]) -> Job | None:
+    """The job of an earlier stage with this configuration, if it is planned."""
+    if not any(job.stage == stage for job in jobs.values()):
+        return None
+    return _job(_step(stage, config, jobs)[0], config, jobs)
+
+
+def _job(step: Step, config: Config, jobs: Mapping[str, Job]) -> Job | None:
+    """The job of a step; of several experiments that share it that of this one."""
+    alike = [job for job in jobs.values() if job.step == step]
+    return next((job for job in alike if job.config.name == config.name), alike[0] if alike else None)
+
+
+def _check_choices(sweep: Choices, steps_of: Mapping[tuple[str, ...], str]) -> None:
+    """UserError for a swept key by which no work differs, since a run that is named has decided it already.
+
+    Args:
+        steps_of: the key of the step by the overrides of a job.
+    """
+    named = [word for word in sweep.fixed if re.match(r"(dataset|checkpoint)=(?!latest$)", word)]
+    for key, values in sweep.choices.items() if named else ():
+        others: dict[tuple[str, ...], set[str]] = {}
+        for words, step in steps_of.items():
+            if swept := {*values} & {*words}:
+                others.setdefault(tuple(word for word in words if word not in swept), set()).add(step)
+        if len(values) > 1 and others and all(len(distinct) == 1 for distinct in others.values()):
+            listed = ",".join(value.partition("=")[2] for value in values)
+            raise UserError(
+                f"run: {key}={listed} makes no difference beside {named[0]}; leave one of the two out"
+            )
 
 
 def check_data(plan: Plan) -> None:
@@ -217,37 +218,35 @@ def execute(todo: Plan) -> None:
             result, and the report.
     """
     started = time.monotonic()
-    ids = {key: run.id for key, run in todo.done.items()}
+    done = {*todo.done}
     for job in todo.jobs:  # done under another name, it belongs to this experiment too
-        if job.key in todo.done:
-            add_name(todo.done[job.key].folder, job.config.name)
+        if run := todo.done.get(job.key):
+            instantiate.finished_results(job.config).add_name(run, job.config.name)
     failed: list[Exception] = []
     for stage in STAGES:
-        jobs = [job for job in todo.jobs if job.stage == stage and job.key not in ids]
+        jobs = [job for job in todo.jobs if job.stage == stage and job.key not in done]
         if stage == "report":  # tables of what is there, also where something failed
-            for job in jobs if ids or not failed else ():
+            for job in jobs if done or not failed else ():
                 try:
                     run_stage("report", job.config)
                 except UserError as error:
                     failed.append(error)
             continue
-        ready = [job for job in jobs if job.needs is None or job.needs.key in ids]
+        ready = [job for job in jobs if job.source is None or job.source.key in done]
         for job in jobs:
             if job not in ready:
-                log.warning("%s: %s %s left out: what it reads has failed", todo.name, stage, job.shown)
-        for job, outcome in zip(ready, _side_by_side(todo, stage, ready, ids), strict=True):
+                log.warning("%s: %s %s left out: what it reads has failed", todo.name, stage, job.label)
+        for job, outcome in zip(ready, _side_by_side(todo, stage, ready), strict=True):
             if isinstance(outcome, Exception):
                 failed.append(outcome)
             elif outcome:
-                ids[job.key] = outcome
+                done.add(job.key)
     if failed:
         raise failed[0]
     log.info("%s: done in %.1f minutes", todo.name, (time.monotonic() - started) / 60)
 
 
-def _side_by_side(
-    todo: Plan, stage: str, jobs: Sequence[Job], ids: Mapping[str, str]
-) -> list[str | Exception | None]:
+def _side_by_side(todo: Plan, stage: str, jobs: Sequence[Job]) -> list[str | Exception | None]:
     """The jobs of a stage as a sweep; of each the run's id, or what it raised."""
     if not jobs:
         return []
@@ -266,10 +265,8 @@ def _side_by_side(
             swept_keys(differing.values()),
             command_of("run", todo.overrides),
         )
-    overrides_of = [
-        [*job.overrides, *(f"{key}={run}" for key, run in job.reads(ids).items())] for job in jobs
-    ]
-    done = [ids[job.key] for job in every if job.key in ids]
+    overrides_of = [[*job.overrides, *(f"{key}={run}" for key, run in job.reads.items())] for job in jobs]
+    done = [todo.done[job.key].id for job in every if job.key in todo.done]
     return launch(
         Jobs(stage, overrides_of, [label(differing[job.key]) for job in jobs], todo.of_hydra, sweep, done)
     )

@@ -26,13 +26,10 @@ from toolformer.reporting.candidate_stats import leaking, misses
 from toolformer.reporting.table import Content
 from toolformer.results import Folder, Results, Run
 from toolformer.stages import evaluate as evaluation
-from toolformer.stages import instantiate
+from toolformer.stages import instantiate, steps
 from toolformer.stages.config import Config
 from toolformer.stages.evaluation import ANSWERS, Evaluation, prepare
-from toolformer.stages.invocation import DIRECT, Invocation
-from toolformer.stages.system import LATEST, System
-from toolformer.stages.versions import VERSIONS
-from toolformer.step import Step
+from toolformer.stages.invocation import DIRECT, Invocation, already_done
 from toolformer.tools.base import Tool
 from toolformer.tools.runtime import log_faults, usages
 
@@ -50,21 +47,6 @@ def explain(config: Config, invocation: Invocation = DIRECT) -> Run:
     return ladder(config, evaluation.evaluate(config, invocation), invocation)
 
 
-def finished(config: Config) -> Run | None:
-    """The run that explained this evaluation, if one did."""
-    run = evaluation.finished(config)
-    return instantiate.results(config).done(step_of(run, config), config.name) if run else None
-
-
-def step_of(run: Run, config: Config) -> Step:
-    """The step that explains an evaluation with this configuration."""
-    # The oracle conditions call, with all settings of the tools, whatever the evaluation did.
-    calling = System(config).calling().step
-    settings = {"decoding": System(config).decoding, "calling": calling.settings}
-    inputs = {"evaluation": run.step, "samples": dict(run.digests), "tools": calling.inputs.get("tools", {})}
-    return Step("explain", VERSIONS["explain"], settings, inputs)
-
-
 def ladder(config: Config, run: Run, invocation: Invocation = DIRECT) -> Run:
     """Classes the examples of an evaluation, with its own configuration; returns the run that logs them.
 
@@ -72,13 +54,16 @@ def ladder(config: Config, run: Run, invocation: Invocation = DIRECT) -> Run:
     """
     _check_system(str(run.facts.get("system", "")))
     results = instantiate.results(config)
-    step = step_of(run, config)
-    if done := results.done(step, config.name):
+    step = steps.explain(config, run.step)
+    if done := steps.done(results, step, config):
+        results.add_name(done, config.name)
         return _logged(run, done)
     # "latest" may name a newer training by now; pin the one that was evaluated.
     checkpoint = run.made_from[0] if run.made_from else config.checkpoint
-    config = replace(config, checkpoint=checkpoint, model="" if config.model == LATEST else config.model)
-    job = prepare(config, results, invocation.command)
+    config = replace(
+        config, checkpoint=checkpoint, model=Config().model if config.model == steps.LATEST else config.model
+    )
+    job = prepare(config)
     tools = instantiate.tools(config, inference=True)
     answers_folder = results.path(job.system.step)
     with AnswerFile(answers_folder / ANSWERS) as answers:
@@ -105,7 +90,7 @@ class _Climb:
         day = run.facts.get("day")
         self.day = datetime.date.fromisoformat(day) if day else None
         # The conditions call, whatever the run did.
-        asked = evaluation.asks(
+        asked = evaluation.ask(
             replace(job, system=job.system.calling()),
             results.path(job.system.step),
             results.path(job.system.step) / LADDER,
@@ -146,20 +131,20 @@ class _Climb:
 
 
 def _logged(run: Run, done: Run) -> Run:
-    log.info("explain: run %s already done by run %s", run.id[:8], done.id)
+    log.info("explain: run %s %s, run %s", run.id[:8], already_done(done), done.id)
     return done
 
 
-def find(results: Results, reference: str, experiment: str | None = None) -> Run:
-    """An evaluation or an annotation: a run id, its first characters, `latest` (Toolformer's, of this experiment), or
-    `latest:generate`."""
-    if reference == LATEST:
-        return results.resolve("evaluate", LATEST, experiment, asks=False, system="toolformer")
+def find(results: Results, reference: str, experiment: str | None = None, seed: int | None = None) -> Run:
+    """An evaluation or an annotation: a run id, its first characters, `latest` (Toolformer's, of this experiment and seed),
+    or `latest:generate`."""
+    if reference == steps.LATEST:
+        return results.resolve("evaluate", reference, experiment, seed, system="toolformer")
     if reference == "latest:generate":
-        return results.resolve("generate", LATEST, experiment, asks=False)
+        return results.resolve("generate", steps.LATEST, experiment, seed)
     stages = {run.stage for run in results.all_runs() if run.id.startswith(reference)}
-    if not stages and LATEST in reference:
-        raise UserError(f"{reference!r} is not a run; give an id, {LATEST} or {LATEST}:generate")
+    if not stages and steps.LATEST in reference:
+        raise UserError(f"{reference!r} is not a run; give an id, latest or latest:generate")
     return results.resolve("generate" if stages == {"generate"} else "evaluate", reference)
 
 

@@ -1,22 +1,10 @@
 """The filter of scored calls, from the configuration."""
 
-from typing import Any
-
 from toolformer.annotation.merge import Chance
 from toolformer.annotation.results import KeepRules
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
-
-
-def filter_settings(config: Config) -> dict[str, Any]:
-    """The settings that decide which scored calls are kept."""
-    filters = {
-        "baseline": config.filter.baseline,
-        "leak": config.filter.leak,
-        "chance": dict(config.filter.chance or {}),
-    }
-    return {"filter": filters, "filter_threshold": thresholds(config)}
 
 
 def thresholds(config: Config) -> dict[str, float]:

@@ -4,10 +4,9 @@ Two steps. *Annotate* samples, executes and scores calls, in shards of a few doc
 missing shards, in any order. *Merge* applies the thresholds τ_f to the finished shards, so that a higher τ_f needs no model.
 """
 
-import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,13 +20,11 @@ from toolformer.annotation.shards import ShardStore
 from toolformer.errors import UserError
 from toolformer.results import Folder, Results, Run
 from toolformer.results.provenance import model_name
-from toolformer.stages import engine, instantiate
+from toolformer.stages import engine, instantiate, steps
 from toolformer.stages.config import Config
-from toolformer.stages.filtering import filter_settings, rules, thresholds
-from toolformer.stages.identity import deciding, model_identity, tool_files
-from toolformer.stages.invocation import DIRECT, Invocation
-from toolformer.stages.versions import VERSIONS
-from toolformer.step import Step, settings_of
+from toolformer.stages.filtering import rules, thresholds
+from toolformer.stages.invocation import DIRECT, Invocation, already_done
+from toolformer.step import Step
 from toolformer.tools.runtime import log_faults
 from toolformer.tools.runtime import metrics as tool_metrics
 
@@ -35,50 +32,6 @@ log = logging.getLogger(__name__)
 
 HEAD_START = 2.0
 """Seconds for which the corpus is read before annotation begins."""
-READ_BY_TRAINING = ("dataset_augmented.parquet", "dataset_plain.parquet")
-
-
-def annotation(config: Config) -> Step:
-    """The step that makes the shards, whatever their documents."""
-    settings = deciding(config, "annotate")
-    inputs = {
-        "model": model_identity(config.model),
-        "prompts": {key: instantiate.tool_settings(config, key).prompt.fill("") for key in config.tools},
-        "tools": tool_files(config, config.tools),
-        "paragraphs": config.corpus.paragraphs,
-    }
-    return Step("annotate", VERSIONS["annotate"], settings, inputs)
-
-
-def merging(config: Config, shards: Sequence[str] | str) -> Step:
-    """The step that makes C* of these shards."""
-    settings = settings_of(config, "generate") | filter_settings(config)
-    del settings["tool"]
-    digest = shards if isinstance(shards, str) else hashlib.sha256("".join(shards).encode()).hexdigest()
-    return Step(
-        "generate", VERSIONS["generate"], settings, {"annotation": annotation(config), "shards": digest}
-    )
-
-
-def finished(config: Config) -> Run | None:
-    """The run that did this annotation, if one did; its files may have been removed. Loads no model, writes nothing."""
-    instantiate.apply_paths(config)
-    results = instantiate.results(config)
-    plan = engine.Plan(config, _shard_size(config, results))
-    if not plan.is_complete:
-        plan.read()
-    run = results.find(merging(config, list(plan.documents)))
-    return run if run and results.is_intact(run, or_gone=True) else None
-
-
-def has_dataset(results: Results, run: Run) -> bool:
-    """Whether what training reads of a run is there."""
-    try:
-        for name in READ_BY_TRAINING:
-            check(results.artifact(run, name))
-        return True
-    except (UserError, OSError, ValueError):
-        return False
 
 
 def read_dataset(results: Results, run: Run, name: str) -> list[dict[str, Any]]:
@@ -100,14 +53,14 @@ def read_dataset(results: Results, run: Run, name: str) -> list[dict[str, Any]]:
 
 def generate(config: Config, invocation: Invocation = DIRECT) -> Run:
     """Annotates the corpus; continues where an interrupted run with the same configuration stopped."""
-    instantiate.apply_paths(config)
     engine.check(config)
     rules(config)
     results = instantiate.results(config)
-    shard_size = _shard_size(config, results)
+    shard_size = steps.shard_size(config)
     work = _Work(config, results, engine.Plan(config, shard_size), invocation)
-    if work.plan.is_complete and (done := work.results.done(work.step, config.name)):
-        return _logged("already done", done)
+    if work.plan.is_complete and (run := results.done(work.step)):
+        results.add_name(run, config.name)
+        return _logged(already_done(run), run)
     work.store.require_floor(scoring_floor(thresholds(config), config.score.floor))
     work.store.keep_shard_size(shard_size)
     if shard_size != config.generate.shard_size:
@@ -116,26 +69,20 @@ def generate(config: Config, invocation: Invocation = DIRECT) -> Run:
         )
     with work.plan.reading(work.store), ExitStack() as stack:
         work.plan.wait(HEAD_START)
-        run: Folder | Run | None = None
+        active: Folder | Run | None = None
         for progress in stack.enter_context(closing(engine.annotate(config, work.store, work.plan))):
-            if work.plan.is_complete and run is None:
-                run = stack.enter_context(work.opened(wait=False))
-            if isinstance(run, Run):
-                return _logged("already done", run)
-            if run and progress.per_second:
-                run.metrics({"shard/documents_per_second": progress.per_second}, step=progress.documents)
-        run = run or stack.enter_context(work.opened(wait=True))
-        if isinstance(run, Run):
-            return _logged("done by another process", run)
-        assert run
-        _merge(work, run, progress)
+            if work.plan.is_complete and active is None:
+                active = stack.enter_context(work.opened(wait=False))
+            if isinstance(active, Run):
+                return _logged(already_done(active), active)
+            if active and progress.per_second:
+                active.metrics({"shard/documents_per_second": progress.per_second}, step=progress.documents)
+        active = active or stack.enter_context(work.opened(wait=True))
+        if isinstance(active, Run):
+            return _logged("done by another process", active)
+        assert active
+        _merge(work, active, progress)
     return _logged("done", work.results.get(work.step.key()))
-
-
-def _shard_size(config: Config, results: Results) -> int:
-    """Documents per shard: as the annotation began with, since other shards would annotate its documents again."""
-    store = ShardStore(results.path(annotation(config)))
-    return store.shard_size or config.generate.shard_size
 
 
 @dataclass(frozen=True)
@@ -150,11 +97,11 @@ class _Work:
     @property
     def step(self) -> Step:
         """Known when the plan is complete: its key depends on every shard."""
-        return merging(self.config, list(self.plan.documents))
+        return steps.generate(self.config, list(self.plan.documents))
 
     @property
     def store(self) -> ShardStore:
-        return ShardStore(self.results.path(annotation(self.config)))
+        return ShardStore(self.results.path(steps.annotate(self.config)))
 
     @contextmanager
     def opened(self, wait: bool) -> Iterator[Folder | Run | None]:

@@ -202,22 +202,28 @@ def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]
 
 
 def results(config: Config) -> Results:
-    """The results below `paths.root`, logged to MLflow as configured; applies the configured paths."""
+    """The results below `paths.root`, which is made if it is missing, logged to MLflow as configured."""
     apply_paths(config)
     root = Path(config.paths.root)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"paths.root: {root} cannot be a folder ({error.strerror or error}); name another"
+        ) from error
     return Results(root, MlflowLogger(config.tracking.uri, root, config.tracking.system_metrics), VERSIONS)
 
 
+def finished_results(config: Config) -> Results:
+    """The results below `paths.root`, to read; writes nothing."""
+    apply_paths(config)
+    return Results(Path(config.paths.root), versions=VERSIONS)
+
+
 def apply_paths(config: Config) -> None:
-    """Makes the settings of places known to those who need them."""
+    """Applies the configured paths: the folder of cached assets."""
     if config.paths.cache:
         assets.set_cache_dir(Path(config.paths.cache).expanduser())
-    try:
-        Path(config.paths.root).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"paths.root: {config.paths.root} cannot be a folder ({error.strerror or error}); name another"
-        ) from error
 
 
 def corpus_name(corpus: CorpusConfig) -> str:

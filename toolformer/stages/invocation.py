@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from toolformer.results import Beginning, Run
-from toolformer.results.provenance import describe, run_name
+from toolformer.results.provenance import describe, git_commit, run_name
 from toolformer.stages.config import Config
 
 
@@ -38,6 +38,16 @@ class Invocation:
         title = run_name(f"{name} {self.label}")
         description = describe(self.command, about, made_from)
         return Beginning(title, asdict(config), self.command, config.name, self.parent, description, facts)
+
+
+def already_done(run: Run) -> str:
+    """That a run is done, and by which commit if the code has changed since, or may have."""
+    commit = git_commit()
+    if commit == run.commit and not commit.endswith("-dirty"):
+        return "already done"
+    if run.commit.endswith("-dirty"):
+        return f"already done, by commit {run.commit[:8]} with uncommitted changes"
+    return f"already done, by commit {run.commit[:8]}; the code has changed since"
 
 
 DIRECT = Invocation()

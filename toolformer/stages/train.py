@@ -6,7 +6,6 @@ Reads the data sets of generate runs, and leaves a normal Transformers folder in
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import logging
 import math
@@ -19,20 +18,17 @@ from typing import TYPE_CHECKING, Any
 from pyarrow.parquet import read_metadata
 
 from toolformer.calls import parse
-from toolformer.data import Document, content_hash
+from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.results import Dataset, Folder, Results, Run
 from toolformer.results.provenance import model_name
-from toolformer.stages import instantiate
+from toolformer.stages import instantiate, steps
 from toolformer.stages.config import Config
 from toolformer.stages.generate import read_dataset
-from toolformer.stages.identity import deciding, model_identity
-from toolformer.stages.invocation import DIRECT, Invocation
-from toolformer.stages.versions import VERSIONS
+from toolformer.stages.invocation import DIRECT, Invocation, already_done
 from toolformer.step import Step
 from toolformer.storage import safe_join, sha256
 from toolformer.training import distributed
-from toolformer.training.checkpoints import trained
 from toolformer.training.settings import Recipe, TrainingResult, TrainingSettings
 
 if TYPE_CHECKING:
@@ -56,38 +52,12 @@ class _Job:
     step: Step
 
 
-def _job(config: Config, results: Results) -> _Job:
+def _job(config: Config) -> _Job:
     recipe = {field.name: getattr(config.trainer, field.name) for field in fields(Recipe)}
     settings = TrainingSettings(**recipe, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
-    references = config.dataset.split("+")
-    preferred = {"seed": config.seed}
-    datasets = [results.resolve("generate", each, config.name, preferred=preferred) for each in references]
-    if len({run.id for run in datasets}) < len(datasets):
-        raise UserError(f"dataset: {config.dataset} names a run twice; name each annotation once")
-    heldout = list(itertools.islice(instantiate.corpus(config.heldout, "heldout"), 1000))
-    inputs = {
-        "model": model_identity(config.model),
-        "datasets": [run.step for run in datasets],
-        "heldout": content_hash(heldout),
-    }
-    if settings.deepspeed is not None:
-        is_named = settings.deepspeed in distributed.NAMED
-        # A file by its content, wherever it is.
-        inputs["deepspeed"] = settings.deepspeed if is_named else distributed.read(settings.deepspeed)
-    step = Step("train", VERSIONS["train"], deciding(config, "train"), inputs)
-    return _Job(config, settings, datasets, heldout, step)
-
-
-def finished(config: Config) -> Run | None:
-    """The run that did this finetuning, if one did; its model may be gone. Loads no model."""
-    results = instantiate.results(config)
-    return results.find(_job(config, results).step)
-
-
-def _trained(job: _Job, results: Results) -> Run | None:
-    """The run that did this finetuning, if its model is still as it was saved."""
-    run = results.done(job.step, job.config.name)
-    return run if run and trained(safe_join(run.folder, str(run.facts.get("model", "")))) else None
+    datasets = steps.named_annotations(config)
+    step = steps.train(config, [run.step for run in datasets])
+    return _Job(config, settings, datasets, steps.heldout(config), step)
 
 
 def model_folder(run: Run) -> Path:
@@ -106,11 +76,12 @@ def train(config: Config, invocation: Invocation = DIRECT) -> Run | None:
     Of several processes that train together the first one returns the run, the others None.
     """
     results = instantiate.results(config)
-    job = _job(config, results)
+    job = _job(config)
     ids = " and ".join(run.id[:8] for run in job.datasets)
     log.info("train: %s on the data of generate run %s", config.data, ids)
-    if done := _trained(job, results):
-        return _logged("already done", done)
+    if done := steps.done(results, job.step, config):
+        results.add_name(done, config.name)
+        return _logged(already_done(done), done)
     if distributed.rank() > 0:  # of several processes the first one does the book-keeping
         _finetune(job, results, None)
         return None
@@ -123,14 +94,14 @@ def train(config: Config, invocation: Invocation = DIRECT) -> Run | None:
     # Processes that train together cannot wait one by one.
     alone = distributed.processes() == 1
     with results.open(
-        job.step, beginning, wait=True if alone else 2.0, done=lambda: _trained(job, results)
+        job.step, beginning, wait=True if alone else 2.0, done=lambda: steps.done(results, job.step, config)
     ) as run:
         if run is None:
             raise UserError(
                 f"train: another command trains this model in {results.path(job.step)}; wait for it"
             )
         if isinstance(run, Run):
-            return _logged("already done", run)
+            return _logged(already_done(run), run)
         _train(job, results, run)
     return _logged("done", results.get(run.id))
 

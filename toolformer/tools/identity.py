@@ -12,13 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from toolformer.storage import sha256
+from toolformer.storage import content_digest
 from toolformer.tools.base import Tool
 
 MODEL_FILES = (".safetensors", ".bin", ".json", ".model", ".txt", ".jinja")
 """Weights, configurations, tokenizers, chat templates: what decides a model folder's answers."""
-LARGEST_HASHED = 16 * 2**20
-"""Bytes of a file that `file_state` hashes; of larger ones (weights, indexes) the time of the last change counts."""
 UNDECIDING = ("concurrency", "timeout", "tries", "key_variable")
 """Arguments that change no answer."""
 
@@ -48,26 +46,22 @@ def files(settings: Mapping[str, Any]) -> list[Any]:
     states: list[Any] = []
     for key, text in _leaves(settings):
         if key not in ("model", "tokenizer"):
-            states += map(file_state, _files_of(key, text))
+            states += ([file.name, content_digest(file)] for file in _files_of(key, text))
         elif Path(text).expanduser().is_dir():
             states.append(model_state(text))
     return states
 
 
-def file_state(file: Path) -> tuple[str, int, str]:
-    """A file's name, its size, and a hash of its content or, of a large one, the time of its last change."""
-    stat = file.stat()
-    return file.name, stat.st_size, sha256(file) if stat.st_size <= LARGEST_HASHED else str(stat.st_mtime_ns)
-
-
 def model_state(name: str) -> dict[str, Any]:
-    """A folder's files by size and time of change (hashing gigabytes at each start takes too long), or a model's name."""
+    """What identifies a model: the content of its folder's files, or its name on the hub."""
     folder = Path(name).expanduser()
-    if not folder.is_dir():
-        return {"model": name}
-    models = (file for file in sorted(folder.iterdir()) if file.suffix in MODEL_FILES)
-    seen = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in models if file.is_file()]
-    return {"model": str(folder.resolve()), "files": seen}
+    return {"files": model_files(folder)} if folder.is_dir() else {"model": name}
+
+
+def model_files(folder: Path) -> dict[str, str]:
+    """The SHA-256 of the files of a model's folder that decide its answers, by name."""
+    models = (file for file in sorted(folder.iterdir()) if file.suffix in MODEL_FILES and file.is_file())
+    return {file.name: content_digest(file) for file in models}
 
 
 def class_named(target: str) -> Any:

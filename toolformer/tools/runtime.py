@@ -17,6 +17,7 @@ from pydantic import Field, PositiveInt
 
 from toolformer.data import Document
 from toolformer.errors import UserError, one_line
+from toolformer.step import NOTHING
 from toolformer.tools.base import Fault, Result, Tool, encodable
 from toolformer.tools.cache import ResultCache, call_key
 from toolformer.tools.threads import Late, Threads
@@ -34,13 +35,13 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class Limits:
     """How a tool is handed its calls."""
 
-    timeout: Seconds | None = None
+    timeout: Annotated[Seconds | None, NOTHING] = None
     """Seconds a call may take, calls handed over together n times as long; null: no limit."""
-    tries: PositiveInt = 1
+    tries: Annotated[PositiveInt, NOTHING] = 1
     """How often a call that met a fault (an exception, a server that is away) is made, with growing pauses."""
-    workers: PositiveInt = 1
+    workers: Annotated[PositiveInt, NOTHING] = 1
     """Threads that call the tool side by side; above 1 only for a tool that may be called so."""
-    batch_size: PositiveInt | None = None
+    batch_size: Annotated[PositiveInt | None, NOTHING] = None
     """Calls handed to the tool at once; null: all there are, shared among its workers, but under a timeout one."""
 
 

@@ -112,6 +112,11 @@ def check_intact(model: Path) -> None:
         )
 
 
+def damaged_file(model: Path) -> str | None:
+    """The name of a file of a trained model that is not as it was saved, or is gone; None if all are."""
+    return _damaged(model, read_json(model / RECORD)) if (model / RECORD).is_file() else RECORD
+
+
 def trained(model: Path) -> TrainingResult | None:
     """The result of a training, from its model's folder; None if there is none.
 

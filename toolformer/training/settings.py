@@ -4,13 +4,13 @@ import importlib.util
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
 from toolformer.data.bounds import Count, OneOf
 from toolformer.errors import UserError
-from toolformer.step import NOTHING, Decides
+from toolformer.step import NOTHING, Private
 from toolformer.training import distributed
 
 DTYPES = ("auto", "float32", "bfloat16")
@@ -22,8 +22,6 @@ class Recipe:
 
     UserError for two values that do not go together; the configuration's validation checks the bounds.
     """
-
-    decides: ClassVar = Decides("train")
 
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-5
     """After the warm-up."""
@@ -68,7 +66,9 @@ class Recipe:
     """Rank of LoRA adapters that are trained instead of all weights; they are merged into the saved model."""
     lora_alpha: Count | None = None
     """The adapters' scale times their rank; null: twice the rank."""
-    deepspeed: Annotated[str | None, NOTHING] = None  # the content of a file is an input
+    deepspeed: Annotated[str | None, NOTHING, Private(only_paths=True)] = (
+        None  # the content of a file is an input
+    )
     """zero2, zero3, zero3_offload, or the path of a DeepSpeed configuration file (JSON)."""
 
     def __post_init__(self) -> None:

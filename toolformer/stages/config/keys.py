@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import functools
 import inspect
 import itertools
 import json
@@ -15,19 +16,9 @@ from omegaconf import OmegaConf
 from toolformer.credentials import SECRETS
 from toolformer.results.provenance import masked, masked_words
 from toolformer.stages.config.schema import Config, ToolConfig
+from toolformer.step import ReadBy, all_settings, marks_of
 
 EVERY = "Every stage"
-SECTIONS = {
-    "generate": ("corpus", "tools", "tool", "tool_default", "tool_sources", "prompts", "filter_threshold", "propose", "screen", "score", "filter", "generate", "engine"),
-    "train": ("dataset", "data", "trainer", "heldout"),
-    "evaluate": ("system", "checkpoint", "decoding", "benchmarks", "wording", "evaluation"),
-    "report": ("paper",),
-    "run": ("run",),
-    "index": ("index",),
-}  # fmt: skip
-"""The keys of each stage and command, for help texts. All others belong to every stage."""
-EVALUATE_TOO = ("tools", "tool", "tool_default", "tool_sources", "prompts", "engine", "heldout")
-"""Groups listed with another stage that `evaluate` reads too."""
 EVALUATING = ("complete", "tool", "explain")
 """Commands with the configuration of `evaluate`."""
 CHANGED_FIRST = {
@@ -48,18 +39,37 @@ class Key:
     values: tuple[str, ...]
 
     @property
-    def group(self) -> str:
-        return self.name.partition(".")[0]
+    def readers(self) -> tuple[str, ...]:
+        """The stages or the commands that read it, the one that it is listed with first."""
+        return _readers().get(self.name.partition(".")[0], (EVERY,))
 
     @property
     def section(self) -> str:
         """The stage or command that it is listed with."""
-        return next((section for section, names in SECTIONS.items() if self.group in names), EVERY)
+        return self.readers[0]
 
-    @property
-    def readers(self) -> tuple[str, ...]:
-        """The stages or the command that read it."""
-        return (self.section, "evaluate") if self.group in EVALUATE_TOO else (self.section,)
+
+@functools.cache
+def _readers() -> dict[str, tuple[str, ...]]:
+    """The stages that read each group of keys that not all of them read."""
+    marks = {field: mark for field, mark in marks_of(Config, ReadBy).items() if mark}
+    return {field: mark.stages for field, mark in marks.items()}
+
+
+def sections() -> list[str]:
+    """The stages and commands that keys are listed with, in the order of the schema, without `EVERY`."""
+    return list(dict.fromkeys(stages[0] for stages in _readers().values()))
+
+
+def default_of(key: str) -> Any:
+    """The schema's default of a key, which may follow the names of the steps whose setting it is; empty if it has none."""
+    key = re.sub(r"^(?:(?:train|generate|annotate|answer)(?:\[\d+\])?\.)*", "", key)
+    schema, key = (
+        (ToolConfig(), key.split(".", 2)[2])
+        if key.count(".") > 1 and key.startswith("tool.")
+        else (Config(), key)
+    )
+    return next((setting.default for setting in all_settings(schema) if setting.key == key), "")
 
 
 def meanings(schema: type) -> dict[str, str]:

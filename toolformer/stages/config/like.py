@@ -1,142 +1,128 @@
-"""`like=RUN`: the settings that a run logged, with the other overrides of the command line on top.
+"""`like=RUN`: the settings that a run logged, with the overrides of the command line on top.
 
-A run may be a stranger's, also the one that `latest` names on a shared server: only plain values are taken from it. What
-starts a command, loads code, or reads, writes and sends at places that it names is this command's own.
+A run may be a stranger's, also the one that `latest` names on a shared disk: what is marked `Private` (code, addresses,
+paths) is not copied from it.
 """
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from toolformer.credentials import MASK
+from toolformer.decoding.settings import trained_on
 from toolformer.errors import UserError
 from toolformer.results import Results, Run
 from toolformer.results.provenance import masked
 from toolformer.stages.config.messages import one_line
-from toolformer.stages.config.schema import OF_A_RUN, OF_SOURCES, Config
+from toolformer.stages.config.schema import OF_SOURCES, Config
+from toolformer.step import Private, ReadBy, Setting, all_settings
 
-_ANSWERS = ("implementation", "inference")
-"""The keys of a tool that say which code answers, and where."""
+_GROUPS = ("engine", "hydra", "tool")
+"""Groups of files that may be chosen beside `like`: they hold what is not copied."""
 
 
-def like(stage: str, composed: DictConfig, overrides: list[str], conf: Path) -> DictConfig:
-    """`composed` with the values of the run `composed.like` where the overrides neither set nor choose one.
+def like(stage: str, composed: DictConfig, overrides: Sequence[str], groups: Path) -> DictConfig:
+    """`composed` with the values of the run `composed.like`, where the overrides set none.
 
-    UserError if there is no such run of this stage, a value of it is masked or an interpolation, or it had other tools
-    or data than are configured here, which are not taken from it.
+    UserError if there is no such run of this stage, a value of it is masked or an interpolation, it depends on something
+    private that is not configured here, or an override chooses a file of `groups`.
     """
+    names = [word.lstrip("+~").partition("=")[0] for word in overrides]
+    for group in (name.partition("@")[0] for name in names):
+        if (groups / group).is_dir() and group.partition("/")[0] not in _GROUPS:
+            raise UserError(
+                f"{group}: like=RUN says what {group} would; set single keys instead of choosing a file"
+            )
     run = Results(Path(composed.paths.root)).resolve(stage, composed.like, composed.name)
-    try:
-        logged = _read(run)
-        config = OmegaConf.merge(OmegaConf.structured(Config), _values(logged))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
-        raise UserError(f"like: run {run.id[:8]} cannot be repeated here ({one_line(error)})") from error
-    assert isinstance(config, DictConfig)
-    own = [key for key in map(str, composed) if key not in OF_A_RUN]
-    own += [f"tool.{name}.{key}" for name in config.tool if name in composed.tool for key in _ANSWERS]
-    for key in own:
-        OmegaConf.update(config, key, OmegaConf.select(composed, key), merge=False)
-    given: list[str] = []
-    for override in OverridesParser.create().parse_overrides(overrides):
-        for key in _set_by(override, conf):
-            given.append(key)
-            if override.is_delete():
-                parent, _, name = key.rpartition(".")
-                OmegaConf.select(config, parent).pop(name, None)
-            else:
-                value = OmegaConf.select(composed, key)
-                OmegaConf.update(config, key, value, merge=False, force_add=True)
-    config.like = None
-    _check(run, logged, config, given)
+    config, settings = _logged(run)
+    private = [setting for setting in settings if _is_private(setting)]
+    changed = [setting for setting in private if OmegaConf.select(composed, setting.key) != setting.value]
+    # What this stage does not read stays as it is here, where part of it is not copied.
+    unread = [setting.path[0] for setting in changed if not _is_read(stage, setting)]
+    for key in (*(setting.key for setting in private), *unread, *(name for name in names if "@" not in name)):
+        if not (groups / key).is_dir():
+            _copy(key, composed, config)
+    for name in set(composed.tool) - set(config.tool):
+        config.tool[name] = composed.tool[name]
+    _check(run, stage, changed, config, names)
     return config
 
 
-def _read(run: Run) -> dict[str, Any]:
-    """A run's configuration; ValueError for what no run of ours logs, such as a text that another one is put into."""
-    logged = dict(run.config)
-    if not logged:
-        raise ValueError("it has no configuration")
-    for key, value in _leaves(_values(logged)):
-        if "${" in str(value):
-            raise ValueError(f"{key} holds ${{, which is not taken from a run")
-    return logged
+def _logged(run: Run) -> tuple[DictConfig, list[Setting]]:
+    """A run's configuration, and its settings; UserError for one that no run of ours logs."""
+    try:
+        if "${" in json.dumps(run.config):
+            raise ValueError("a value holds ${, which is not taken from a run")
+        config = OmegaConf.merge(OmegaConf.structured(Config), dict(run.config))
+        assert isinstance(config, DictConfig)
+        return config, [*all_settings(OmegaConf.to_object(config))]
+    except (ValueError, RecursionError, OmegaConfBaseException) as error:
+        raise UserError(f"like: run {run.id[:8]} cannot be repeated here ({one_line(error)})") from error
 
 
-def _values(logged: dict[str, Any]) -> dict[str, Any]:
-    """What is taken from a run."""
-    values = {key: value for key, value in logged.items() if key in OF_A_RUN}
-    values["tool"] = {
-        name: {key: value for key, value in tool.items() if key not in _ANSWERS}
-        for name, tool in _mapping(values, "tool").items()
-        if isinstance(tool, dict)
-    }
-    return values
+def _copy(key: str, source: DictConfig, target: DictConfig) -> None:
+    above, _, name = key.rpartition(".")
+    if name in (OmegaConf.select(source, above) if above else source) or ():
+        OmegaConf.update(target, key, OmegaConf.select(source, key), merge=False, force_add=True)
+    elif parent := OmegaConf.select(target, above):  # removed by ~
+        parent.pop(name, None)
 
 
-def _check(run: Run, logged: dict[str, Any], config: DictConfig, given: Sequence[str]) -> None:
-    """Refuses to repeat a run without settings that are not taken from it, unless an override replaces them."""
-    here: Any = OmegaConf.to_container(config, resolve=True)
-    for key, value in _leaves(_values(here)):
-        if MASK in str(value):
-            raise UserError(f"like: {key} of run {run.id[:8]} is masked; give it again: {key}=...")
-    there, now = _decisive(logged, here), _decisive(masked(here), here)
-    values = {key: there.get(key, now.get(key)) for key in (*there, *now)}
-    other = {key: value for key, value in values.items() if there.get(key) != now.get(key)}
-    words = [
-        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
-        for key, value in other.items()
-        if not any(f"{key}.".startswith(f"{word}.") for word in given)
-    ]
-    if words:
+def _is_private(setting: Setting) -> bool:
+    """Whether a setting is not copied."""
+    mark, text = setting.marks.get(Private), setting.value
+    if not isinstance(mark, Private) or not mark.only_paths:
+        return mark is not None
+    return isinstance(text, str) and (text.startswith(("/", "~", ".")) or Path(text).exists())
+
+
+def _is_read(stage: str, setting: Setting) -> bool:
+    mark = setting.marks.get(ReadBy)
+    return not isinstance(mark, ReadBy) or stage in mark.stages
+
+
+def _check(
+    run: Run, stage: str, changed: Sequence[Setting], config: DictConfig, names: Sequence[str]
+) -> None:
+    """UserError for a value that is masked, or that a result depends on and is not copied, unless an override sets it."""
+    here: Any = OmegaConf.to_container(config)
+    missing: list[str] = []
+    for setting in changed:
+        mark = setting.marks[Private]
+        is_used = setting.path[0] != "tool" or setting.path[1] in config.tools
+        if setting.key == "model":  # a trained system reads its training
+            is_used = stage != "evaluate" or not trained_on(config.system)
+        is_of_source = "implementation" in setting.path and setting.value.get("_target_") in OF_SOURCES
+        if (
+            isinstance(mark, Private)
+            and mark.decides
+            and _is_read(stage, setting)
+            and is_used
+            and not is_of_source
+        ):
+            there, now = (
+                dict(_leaves(value, setting.key))
+                for value in (setting.value, masked(OmegaConf.select(config, setting.key)))
+            )
+            values = {key: there.get(key, now.get(key)) for key in (*there, *now)}
+            missing += [
+                f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+                for key, value in values.items()
+                if there.get(key) != now.get(key)
+                and not any(f"{key}.".startswith(f"{name}.") for name in names)
+            ]
+    if missing:
         raise UserError(
-            f"like: run {run.id[:8]} had {' '.join(words)[:1000]}, which is not taken from a run, for that may be anyone's: "
-            "add those of these overrides that you trust, or others for the same keys"
+            f"like: run {run.id[:8]} had {' '.join(missing)[:1000]}, not copied, since runs may come from others: repeat these "
+            "overrides to allow them (code, addresses, paths), or give others for the same keys"
         )
-
-
-def _decisive(config: dict[str, Any], here: dict[str, Any]) -> dict[str, Any]:
-    """What decides a result of the configuration `here` and is not taken from a run, by key."""
-    found = {"tool_sources": config.get("tool_sources") or []}
-    found |= {f"paths.{key}": _mapping(config, "paths").get(key) for key in ("data_dir", "tasks_dir")}
-    for name in here["tools"]:
-        tool = _mapping(_mapping(config, "tool"), name)
-        if _mapping(tool, "implementation").get("_target_") in OF_SOURCES:
-            continue  # its source says it
-        for key in _ANSWERS:
-            found |= _leaves(tool.get(key), f"tool.{name}.{key}")
-    return found
-
-
-def _mapping(config: dict[str, Any], key: str) -> dict[str, Any]:
-    value = config.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _set_by(override: Override, conf: Path) -> Iterator[str]:
-    """The keys that an override sets, or of the group that it chooses."""
-    name = override.key_or_group
-    if name == "like" or name.startswith("hydra"):
-        return
-    if not (conf / name).is_dir():
-        yield name
-        return
-    if name in ("experiment", "setting"):
-        raise UserError(f"{name}: like=RUN says what {name} would; leave one of the two out")
-    text = (conf / name / f"{override.value()}.yaml").read_text(encoding="utf-8")
-    header = re.search(r"^# @package (\S+)", text)
-    package = override.package or (header[1] if header else name.replace("/", "."))
-    if package == "_global_":
-        yield from (key for key in yaml.safe_load(text) if key != "defaults")
-    else:
-        yield package
+    for key, value in _leaves(here):
+        if MASK in str(value) and not any(key.startswith(setting.key) for setting in changed):
+            raise UserError(f"like: {key} of run {run.id[:8]} is masked; give it again: {key}=...")
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,7 @@ OmegaConf reads the types, pydantic the bounds (`validate`). docs/keys.md is mad
 
 import functools
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
@@ -29,31 +29,12 @@ from toolformer.data.bounds import (
     Share,
 )
 from toolformer.decoding.settings import SYSTEMS, Decoding
-from toolformer.step import NOTHING, Decides
+from toolformer.step import NOTHING, Decides, Private, ReadBy, Varies
 from toolformer.tools.runtime import Limits, Seconds
 from toolformer.training.settings import Recipe
 
 STAGES = ("generate", "train", "evaluate", "explain", "report")
-NAME = r"[A-Za-z0-9_][\w .+@=-]{0,99}"
-OF_A_RUN = frozenset(
-    (
-        *("name", "seed", "model", "lm", "corpus", "heldout", "tools", "tool", "tool_default", "prompts"),
-        *(
-            "filter_threshold",
-            "propose",
-            "screen",
-            "score",
-            "filter",
-            "generate",
-            "dataset",
-            "data",
-            "trainer",
-        ),
-        *("system", "checkpoint", "decoding", "benchmarks", "wording", "evaluation", "paper"),
-    )
-)
-"""The keys of which `like=RUN` takes the run's values, but of a tool neither implementation nor inference. Whatever names
-code, a command, or an address to send to is not among them: a run may be anyone's."""
+NAME = r"[A-Za-z0-9][A-Za-z0-9_ .+=-]{0,99}"
 OF_SOURCES = ("toolformer.tools.user.functions.FunctionTool", "toolformer.tools.user.mcp.McpTool")
 """What implements a tool of tool_sources, a function or one of a server: its source says all of the implementation."""
 SOURCES = ("demo", "wikipedia", "jsonl", "parquet", "text", "files", "hub")
@@ -81,9 +62,9 @@ class CorpusConfig(Fields):
 
     source: Annotated[str, OneOf(*SOURCES)] = MISSING
     """demo, wikipedia, jsonl, parquet, text (a document per file), files (JSON Lines and Parquet mixed) or hub."""
-    path: Place | None = None
+    path: Annotated[Place | None, Private()] = None
     """jsonl, parquet, text, files: a file or a folder; hub: the data set's name, or a folder of it."""
-    pattern: str | None = None
+    pattern: Annotated[str | None, Private()] = None
     """Which files of a folder, as a glob below it; null is every file with a fitting name."""
     subset: str | None = None
     """hub: the data set's configuration, where it has several."""
@@ -115,24 +96,26 @@ class ToolConfig(Sampling, Limits):
 
     name: Annotated[str, Decides("annotate", "answer")] = ""
     """Its name in a call; for a tool of tool_sources, nothing is the name that it has there."""
-    implementation: Annotated[dict[str, Any], Decides("annotate", "answer")] = field(default_factory=dict)
+    implementation: Annotated[dict[str, Any], Decides("annotate", "answer"), Private()] = field(
+        default_factory=dict
+    )
     """What answers its calls: a class and its arguments (`_target_`)."""
-    inference: Annotated[dict[str, Any], Decides("answer")] = field(default_factory=dict)
+    inference: Annotated[dict[str, Any], Decides("answer"), Private()] = field(default_factory=dict)
     """Arguments that differ at inference (a larger model, the clock)."""
-    prompt: str | None = None
+    prompt: Annotated[str | None, NOTHING] = None  # the prompts are an input, by their content
     """Its few-shot prompt in the set `prompts`; null is its key."""
-    instruction: str | None = None
+    instruction: Annotated[str | None, NOTHING] = None
     """With demonstrations: the first line of a custom few-shot prompt."""
-    demonstrations: list[DemonstrationConfig] = field(default_factory=list)
+    demonstrations: Annotated[list[DemonstrationConfig], NOTHING] = field(default_factory=list)
     """The examples of that prompt: pairs of text and annotated."""
     example: Annotated[str | None, Decides("answer")] = None
     """A call with its result, such as `square(3) -> 9`: from it and the docstring the prompt of a tool of
     tool_sources is drafted; null takes the docstring's examples."""
-    max_call_tokens: Annotated[Count | None, Decides("annotate")] = None
+    max_call_tokens: Count | None = None
     """A sampled call that has not ended by then is discarded; null is propose.max_call_tokens."""
-    cache: bool = True
+    cache: Annotated[bool, NOTHING] = True
     """Keep its results on disk (paths.root/tools) and execute equal calls once, also in several processes."""
-    timeout: Seconds | None = 60.0
+    timeout: Annotated[Seconds | None, NOTHING] = 60.0
     """Seconds a call may take, calls handed over together n times as long; null: no limit."""
 
 
@@ -193,8 +176,6 @@ class EngineConfig:
 class TrainerConfig(Recipe):
     """Finetuning (paper, section 4.1 and appendix B)."""
 
-    decides: ClassVar = Decides("train")
-
     other_tokenizer: bool = False
     """Train on texts that a model with another tokenizer annotated: they are tokenised again."""
     limit_per_tool: Count = 25_000
@@ -208,20 +189,18 @@ class TrainerConfig(Recipe):
 class EvaluationConfig:
     """Benchmark runs."""
 
-    decides: ClassVar = Decides("evaluate")
-
     limit: Count | None = None
     """Examples a benchmark at most, a subset chosen by the seed (not the first ones); null is all. A larger one holds most of a
     smaller one's, not always all."""
     perplexity_limit: Count | None = None
     """Documents a perplexity benchmark at most, chosen likewise."""
-    samples: Annotated[Any, NOTHING] = None  # their ids are an input
+    samples: Annotated[Any, NOTHING, Private()] = None  # their ids are an input
     """Only the examples with these ids, whatever the limits are: a list for all benchmarks, a mapping from benchmark to list, or a file
     with either in JSON or with an id a line; null is all."""
     accept_faults: Annotated[bool, NOTHING] = False
     """Count an evaluation as done although a tool or server failed in some answers; false: the same command asks for
     these again."""
-    gold_nats: bool = False
+    gold_nats: Annotated[bool, Varies()] = False
     """Also score each gold answer: −log p given the prompt and the result of the call, if any; a forward pass more an
     example. Not for prompted."""
 
@@ -242,13 +221,13 @@ class IndexConfig:
 class PathsConfig:
     """Places on disk."""
 
-    root: Place = "runs"
+    root: Annotated[Place, Private(decides=False)] = "runs"
     """Everything that runs write."""
-    cache: Place | None = None
+    cache: Annotated[Place | None, Private(decides=False)] = None
     """Downloaded and converted assets; null is $TOOLFORMER_CACHE or ~/.cache/toolformer."""
-    data_dir: Place | None = None
+    data_dir: Annotated[Place | None, Private()] = None
     """Folder with benchmark data; null reads from the hub."""
-    tasks_dir: Place | None = None
+    tasks_dir: Annotated[Place | None, Private()] = None
     """Folder with your lm-eval task files, whose tasks `benchmarks` may name (docs/extending.md)."""
 
 
@@ -276,64 +255,86 @@ class RunConfig:
 class Config:
     """The whole configuration."""
 
-    name: Annotated[str, Matching(NAME, "letters, digits, blanks and _.+@=- only, at most 100")] = "default"
+    name: Annotated[
+        str, Matching(NAME, "a letter or digit, then letters, digits, blanks and _.+=- only, at most 100")
+    ] = "default"
     """The experiment's name; runs carry it as a tag, and its report is written to a folder of that name."""
-    seed: Annotated[int, Field(ge=0, lt=2**32), Decides("annotate", "train", "evaluate")] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32), Decides("annotate", "train", "evaluate"), Varies()] = 0
     """Of sampling, of training and of the questions that a limit selects."""
-    model: Annotated[str, Decides("annotate", "train", "answer")] = "smollm2"
+    model: Annotated[str, Private(only_paths=True)] = "smollm2"  # an input, by the content of its files
     """The language model M: an embedded one (smollm2), a folder, or a hub name."""
-    like: str | None = None
+    like: Annotated[str | None, Private(decides=False)] = None
     """A run of this stage (`latest`, or an id) whose settings are repeated; other overrides apply on top."""
     lm: LanguageModelConfig = field(default_factory=LanguageModelConfig)
-    corpus: Annotated[CorpusConfig, Decides("documents")] = field(default_factory=CorpusConfig)
-    heldout: Annotated[CorpusConfig, Decides("heldout")] = field(default_factory=CorpusConfig)
+    corpus: Annotated[CorpusConfig, Decides("documents"), ReadBy("generate", "index")] = field(
+        default_factory=CorpusConfig
+    )
+    heldout: Annotated[CorpusConfig, Decides("heldout"), ReadBy("train", "evaluate")] = field(
+        default_factory=CorpusConfig
+    )
     """Texts for the held-out perplexity."""
-    tools: list[str] = field(default_factory=list)
+    tools: Annotated[list[str], ReadBy("generate", "evaluate")] = field(default_factory=list)
     """Tools in use."""
-    tool: dict[str, ToolConfig] = field(default_factory=dict)
+    tool: Annotated[dict[str, ToolConfig], Decides("annotate"), ReadBy("generate", "evaluate")] = field(
+        default_factory=dict
+    )
     """Every tool that is known, by key."""
-    tool_default: Annotated[Sampling, NOTHING] = field(default_factory=Sampling)
+    tool_default: Annotated[Sampling, ReadBy("generate", "evaluate")] = field(default_factory=Sampling)
     """What a tool of tool_sources begins with."""
-    tool_sources: list[Any] = field(default_factory=list)
+    tool_sources: Annotated[list[Any], Private(), ReadBy("generate", "evaluate")] = field(
+        default_factory=list
+    )
     """Where further tools come from: Python files and functions, MCP servers; a text or a mapping each
     (config/tool_sources.py has its keys)."""
-    prompts: str = "paper"
+    prompts: Annotated[str, Private(only_paths=True), ReadBy("generate", "evaluate")] = "paper"
     """The set of few-shot prompts: paper, paper-vi, or a folder with a file for each tool; none: a further round, in which
     `model` is one that was trained on calls and writes them into the text unprompted."""
-    filter_threshold: Annotated[Finite, Decides("generate")] = 1.0
+    filter_threshold: Annotated[Finite, ReadBy("generate")] = 1.0
     """τ_f in nats, of every tool without a separate one: a call is kept if its gain reaches it; applied after
     scoring, so that a higher one needs no model."""
-    propose: Annotated[Proposing, Decides("annotate")] = field(default_factory=Proposing)
-    screen: Annotated[PreFilters, Decides("annotate")] = field(default_factory=PreFilters)
-    score: Annotated[ScoreConfig, Decides("annotate")] = field(default_factory=ScoreConfig)
-    filter: FilterConfig = field(default_factory=FilterConfig)
-    generate: GenerateConfig = field(default_factory=GenerateConfig)
-    engine: EngineConfig = field(default_factory=EngineConfig)
-    dataset: str = "latest"
+    propose: Annotated[Proposing, Decides("annotate"), ReadBy("generate")] = field(default_factory=Proposing)
+    screen: Annotated[PreFilters, Decides("annotate"), ReadBy("generate")] = field(default_factory=PreFilters)
+    score: Annotated[ScoreConfig, Decides("annotate"), ReadBy("generate")] = field(
+        default_factory=ScoreConfig
+    )
+    filter: Annotated[FilterConfig, ReadBy("generate")] = field(default_factory=FilterConfig)
+    generate: Annotated[GenerateConfig, ReadBy("generate")] = field(default_factory=GenerateConfig)
+    engine: Annotated[EngineConfig, Private(decides=False), ReadBy("generate", "evaluate")] = field(
+        default_factory=EngineConfig
+    )
+    dataset: Annotated[str, ReadBy("train")] = "latest"
     """Train: the generate run to read, `latest` or a run id; or several, joined by +, whose texts are trained on together."""
-    data: Annotated[str, OneOf("augmented", "plain"), Decides("train")] = "augmented"
+    data: Annotated[str, OneOf("augmented", "plain"), Decides("train"), ReadBy("train")] = "augmented"
     """Train: augmented (C*, makes Toolformer) or plain (C, makes M + CC)."""
-    trainer: TrainerConfig = field(default_factory=TrainerConfig)
-    system: Annotated[str, OneOf(*SYSTEMS), Decides("answer")] = "toolformer"
+    trainer: Annotated[TrainerConfig, Decides("train"), ReadBy("train")] = field(
+        default_factory=TrainerConfig
+    )
+    system: Annotated[str, OneOf(*SYSTEMS), Decides("answer"), Varies(), ReadBy("evaluate")] = "toolformer"
     """Evaluate: model, model_cc, toolformer_disabled or toolformer; prompted, the untrained model with examples of calls in
     its context; or baseline, another model to compare with (any `model`, untrained)."""
-    checkpoint: str = "latest"
+    checkpoint: Annotated[str, Private(only_paths=True), ReadBy("evaluate")] = "latest"
     """Evaluate: the train run to read, `latest` or a run id, or the model folder of another trainer; only systems that were trained
     take one."""
-    decoding: Annotated[Decoding, Decides("answer")] = field(default_factory=Decoding)
-    benchmarks: Annotated[list[str], Decides("evaluate")] = field(default_factory=list)
+    decoding: Annotated[Decoding, Decides("answer"), ReadBy("evaluate")] = field(default_factory=Decoding)
+    benchmarks: Annotated[list[str], Decides("evaluate"), Varies(), ReadBy("evaluate")] = field(
+        default_factory=list
+    )
     """Evaluate: tasks to run."""
-    wording: Annotated[str, OneOf(*WORDINGS), Decides("evaluate")] = PAPER
+    wording: Annotated[str, OneOf(*WORDINGS), Decides("evaluate"), Varies(), ReadBy("evaluate")] = PAPER
     """Evaluate: the wording of the benchmarks: paper (the paper's prompts), or one of the paraphrases a, b, c and d."""
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    paper: Annotated[str, OneOf("measured", "full")] = "measured"
+    evaluation: Annotated[EvaluationConfig, Decides("evaluate"), ReadBy("evaluate")] = field(
+        default_factory=EvaluationConfig
+    )
+    paper: Annotated[str, OneOf("measured", "full"), ReadBy("report")] = "measured"
     """Report: `measured` shows what was measured, `full` all tables of the paper with its own figures."""
-    index: IndexConfig = field(default_factory=IndexConfig)
+    index: Annotated[IndexConfig, Private(decides=False), ReadBy("index")] = field(
+        default_factory=IndexConfig
+    )
     """toolformer index: the search index that the corpus becomes."""
-    run: RunConfig = field(default_factory=RunConfig)
+    run: Annotated[RunConfig, Private(decides=False), ReadBy("run")] = field(default_factory=RunConfig)
     """Run: the stages of an experiment."""
     paths: PathsConfig = field(default_factory=PathsConfig)
-    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    tracking: Annotated[TrackingConfig, Private(decides=False)] = field(default_factory=TrackingConfig)
 
 
 @functools.cache
