@@ -14,6 +14,7 @@ from toolformer.cli import main
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting.candidate_stats import FATES
 from toolformer.results import Results, Run
+from toolformer.results.folder import result_digest
 from toolformer.statistics.paired import mcnemar
 
 
@@ -104,7 +105,7 @@ def test_wrong_groups_are_one_line(seeds: Path, tmp_path: Path, refused: Refused
         path = runs[0].folder / f"{name}.json"
         record = json.loads(path.read_text())
         record[key] = {**record[key], **value} if isinstance(value, dict) else value
-        path.write_text(json.dumps(record))
+        path.write_text(json.dumps({**record, "digest": result_digest(record)}))
     listed = ",".join(run.id for run in runs)
     line = refused("compare", listed, f"{sweep}:baseline", f"paths.root={root}")
     assert "seed (the code that scored them); run the commands of the older ones again" in line

@@ -84,6 +84,7 @@ def folders(root: Path, *more: str) -> tuple[Path, Path]:
 def test_what_decides_nothing_answers_or_scores(runs: Path) -> None:
     base = "tools=[search,qa,calculator]"
     answers, scores = folders(runs, base)
+    (training,) = Results(runs).runs("train")
     for override in (
         "decoding.batch_size=8", "tool.search.tries=2", "trainer.max_steps=3", "tools=[qa,calculator,search]",
         "decoding.by_tool={translation:1}", "decoding.stand_in={search:translation}",
@@ -100,7 +101,7 @@ def test_what_decides_nothing_answers_or_scores(runs: Path) -> None:
         "seed=7", "evaluation.limit=3", "wording=a", "evaluation.gold_nats=true",
         "evaluation.samples=[1]", "benchmarks=[dateset,arithmetic]",
     ):  # fmt: skip
-        others = folders(runs, base, override)
+        others = folders(runs, base, override, f"checkpoint={training.id}")
         assert others[0] == answers and others[1] != scores, override
 
 
@@ -123,8 +124,10 @@ def test_heldout_texts_decide_their_perplexity_only(runs: Path) -> None:
 
 
 def test_what_may_differ_in_a_table(runs: Path) -> None:
+    (training,) = Results(runs).runs("train")
+
     def comparison(*overrides: str) -> Any:
-        return prepare(config(runs, *overrides)).facts["comparison"]
+        return prepare(config(runs, f"checkpoint={training.id}", *overrides)).facts["comparison"]
 
     usual = comparison()
     for overrides in (

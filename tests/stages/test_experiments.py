@@ -180,10 +180,10 @@ def test_experiments_share_what_they_have_in_common(tmp_path: Path, places: list
     made = experiments.plan([*members, "system=toolformer", *places])
     # GPT-J annotates with five tools, and each model with three for Figure 4.
     assert counts(made) == (1 + 5, 1 + 5, 4 + 5, 0, 2)
-    assert all(job.needs for job in made.jobs if job.stage in ("train", "evaluate"))
+    assert all(job.source for job in made.jobs if job.stage in ("train", "evaluate"))
     (medium,) = (job for job in made.jobs if job.stage == "evaluate" and "model=gpt2-medium" in job.overrides)
-    assert medium.needs and medium.needs.shown == "model=gpt2-medium"
-    assert medium.reads({medium.needs.key: "abc"}) == {"checkpoint": "abc"}
+    assert medium.source and medium.source.label == "model=gpt2-medium"
+    assert medium.reads == {"checkpoint": medium.source.step.key()}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Paired differences by benchmark, and the settings in which the two differ.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -117,10 +118,9 @@ def compare(
 
 def _differing(one: Sequence[Run], two: Sequence[Run]) -> dict[str, tuple[str, str]]:
     """The settings that decide a result and differ, by dotted key, with the values of both sides."""
-    first, second = ([_settings(run) for run in runs] for runs in (one, two))
-    keys = sorted({key for settings in (*first, *second) for key in settings})
-    pairs = {key: (_values(first, key), _values(second, key)) for key in keys}
-    return {key: (ours, theirs) for key, (ours, theirs) in pairs.items() if ours != theirs}
+    keys = sorted({key for run in (*one, *two) for key in _settings(run)})
+    pairs = {key: (_values(one, key), _values(two, key)) for key in keys}
+    return {key: (first, second) for key, (first, second) in pairs.items() if first != second}
 
 
 def _settings(run: Run) -> dict[str, Any]:
@@ -129,10 +129,18 @@ def _settings(run: Run) -> dict[str, Any]:
     return {**flat, "model": run.setting("model"), "dtype": run.facts.get("dtype")}
 
 
-def _values(runs: Sequence[Mapping[str, Any]], key: str) -> str:
-    values = (settings.get(key, default_of(key)) for settings in runs)
+def _values(runs: Sequence[Run], key: str) -> str:
+    values = (_value(run, key) for run in runs)
     texts = (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in values)
     return ", ".join(dict.fromkeys(texts))
+
+
+def _value(run: Run, key: str) -> Any:
+    """A setting of a run; its default where it was not set, and nothing where the run was made from no such step."""
+    settings = _settings(run)
+    steps = re.findall(r"(train|generate|annotate)(?:\[\d+\])?\.", key)
+    has_steps = all(run.step.find(step) for step in steps)
+    return settings[key] if key in settings else default_of(key) if has_steps else ""
 
 
 def _samples(results: Results, runs: Sequence[Run]) -> dict[str, Seeds]:

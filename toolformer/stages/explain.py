@@ -145,7 +145,10 @@ def find(results: Results, reference: str, experiment: str | None = None, seed: 
     stages = {run.stage for run in results.all_runs() if run.id.startswith(reference)}
     if not stages and steps.LATEST in reference:
         raise UserError(f"{reference!r} is not a run; give an id, latest or latest:generate")
-    return results.resolve("generate" if stages == {"generate"} else "evaluate", reference)
+    run = results.resolve("generate" if stages == {"generate"} else "evaluate", reference)
+    if run.stage == "evaluate":
+        _check_system(str(run.facts.get("system", "")))
+    return run
 
 
 def content(results: Results, run: Run) -> Content:

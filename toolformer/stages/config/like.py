@@ -43,12 +43,16 @@ def like(stage: str, composed: DictConfig, overrides: Sequence[str], groups: Pat
     changed = [setting for setting in private if OmegaConf.select(composed, setting.key) != setting.value]
     # What this stage does not read stays as it is here, where part of it is not copied.
     unread = [setting.path[0] for setting in changed if not _is_read(stage, setting)]
-    for key in (*(setting.key for setting in private), *unread, *(name for name in names if "@" not in name)):
-        if not (groups / key).is_dir():
-            _copy(key, composed, config)
+    for setting in private:
+        is_known = setting.path[0] != "tool" or setting.path[1] in composed.tool
+        value = OmegaConf.select(composed, setting.key) if is_known else setting.default
+        OmegaConf.update(config, setting.key, value, merge=False)
+    for key in (*unread, *(name for name in names if "@" not in name and not (groups / name).is_dir())):
+        _copy(key, composed, config)
     for name in set(composed.tool) - set(config.tool):
         config.tool[name] = composed.tool[name]
-    _check(run, stage, changed, config, names)
+    chosen = [name.partition("@")[2] for name in names if "@" in name]
+    _check(run, stage, changed, config, [*names, *chosen])
     return config
 
 
@@ -66,10 +70,10 @@ def _logged(run: Run) -> tuple[DictConfig, list[Setting]]:
 
 def _copy(key: str, source: DictConfig, target: DictConfig) -> None:
     above, _, name = key.rpartition(".")
-    if name in (OmegaConf.select(source, above) if above else source) or ():
+    if name in (OmegaConf.select(source, above) if above else source):
         OmegaConf.update(target, key, OmegaConf.select(source, key), merge=False, force_add=True)
-    elif parent := OmegaConf.select(target, above):  # removed by ~
-        parent.pop(name, None)
+    else:  # removed by ~
+        OmegaConf.select(target, above).pop(name, None)
 
 
 def _is_private(setting: Setting) -> bool:
