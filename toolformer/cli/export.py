@@ -45,7 +45,7 @@ def _export(options: argparse.Namespace) -> None:
 
     results, folder = Results(Path(config.paths.root)), Path(options.folder).expanduser()
     results.check_root()
-    run = results.resolve(KINDS[options.kind], options.run, config.name)
+    run = results.resolve(KINDS[options.kind], options.run, config.name, config.seed)
     if options.kind == "model":
         export.export_model(results, run, folder)
     else:
