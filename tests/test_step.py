@@ -18,6 +18,8 @@ UNDECIDING = {
     # An input of a step instead, by its content.
     *("checkpoint", "dataset", "evaluation.samples", "model", "paths.data_dir", "paths.tasks_dir", "prompts"),
     *("tool.NAME.demonstrations", "tool.NAME.instruction", "tool.NAME.prompt", "trainer.deepspeed"),
+    # An annotation keeps the one that it began with.
+    "generate.shard_size",
     # Become settings of `tool`.
     *("filter_threshold", "propose.max_call_tokens", "tool_sources", "tools", "tool_default"),
     # How, where and how fast; rounding aside, the same results.

@@ -53,6 +53,7 @@ def like(stage: str, composed: DictConfig, overrides: Sequence[str], groups: Pat
         config.tool[name] = composed.tool[name]
     chosen = [name.partition("@")[2] for name in names if "@" in name]
     _check(run, stage, changed, config, [*names, *chosen])
+    config.like = None
     return config
 
 
