@@ -189,7 +189,7 @@ def test_a_training_says_what_it_was_trained_on(smoke_runs: Path) -> None:
     examples = Counter(f"examples/{tool}" for row in rows for tool in {call["tool"] for call in row["calls"]})
     for data in ("augmented", "plain"):
         (run,) = Results(smoke_runs).runs("train", data=data)
-        assert run.name == f"train smoke: {GOLDEN.name} {data} demo/train"
+        assert run.name == f"train smoke: {GOLDEN.name} {data} demo/train τ_f=-100"
         assert run.made_from == [generated.id] and run.facts["dtype"] == generated.facts["dtype"]
         for name in ("perplexity_calls", "perplexity_results"):
             assert (name in run.metrics) == (data == "augmented")
@@ -225,7 +225,8 @@ def test_wrong_annotations_are_one_line(smoke_runs: Path, refused: Refused) -> N
     assert "there is no run ffffffff" in refused("train", *overrides, f"dataset={first}+ffffffff")
     assert "names a run twice" in refused("train", *overrides, f"dataset={first}+{first[:8]}")
     line = refused("train", *overrides, "name=other", "dataset=latest")
-    assert "there is no finished generate run of name=other: " in line and "name=smoke has" in line
+    assert "there is no finished generate run with name=other seed=0; name one: " in line
+    assert f"{first[:8]} (name=smoke, seed=0)" in line
 
 
 def test_a_run_names_its_data(smoke_runs: Path) -> None:

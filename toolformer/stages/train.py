@@ -110,7 +110,7 @@ def _threshold(datasets: Sequence[Run]) -> str:
     """The filtering threshold of the annotations: of all tools, or by tool; several annotations joined by +."""
     parts = []
     for run in datasets:
-        by_tool: dict[str, float] = dict(run.step.settings.get("filter_threshold", {}))
+        by_tool: dict[str, float] = run.thresholds
         values = sorted({f"{value:g}" for value in by_tool.values()})
         parts.append(
             values[0]
