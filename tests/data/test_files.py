@@ -453,6 +453,28 @@ def test_a_table_of_results_is_read_within_bounds(tmp_path: Path) -> None:
     assert read_table(parquet(tmp_path / "none.parquet", {"n": pa.array([], pa.int64())})).to_pylist() == []
 
 
+def test_a_table_counts_values_that_take_no_space_on_disk(tmp_path: Path) -> None:
+    empty = pa.ListArray.from_arrays(pa.array([0, 2**26], pa.int32()), pa.nulls(2**26))
+    path = parquet(tmp_path / "nulls.parquet", {"calls": empty})
+    assert path.stat().st_size < 2**16
+    assert "holds more than 256 MiB" in refusal(lambda: read_table(path))
+
+
+@pytest.mark.parametrize("with_types", [True, False])
+def test_a_long_text_that_a_file_stores_once_for_many_rows_is_in_memory_a_few_times(
+    tmp_path: Path, with_types: bool
+) -> None:
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 128, pa.int32()), pa.array(["x" * 2**24]))
+    path = parquet(tmp_path / "c.parquet", {"text": text}, store_schema=with_types)
+    pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        assert sum(len(document.text) for document in FileCorpus(path, "parquet")) == 2**31
+    finally:
+        pa.set_memory_pool(usual)
+    assert (pool.max_memory() or 0) < 2**29
+
+
 def test_a_text_that_is_not_utf_8_costs_its_row_only(tmp_path: Path) -> None:
     columns = {
         "text": pa.array([b"good", b"caf\xe9", b"late", b"also good"]).view(pa.string()),

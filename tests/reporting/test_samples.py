@@ -16,6 +16,7 @@ from toolformer.annotation.merge import decide
 from toolformer.annotation.results import SCHEMAS, with_decisions
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.data.sampling import Sample, hash64
+from toolformer.errors import UserError
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting import candidate_stats, plots, reader, samples_page
 from toolformer.reporting.annotation_tables import leaking, nearest
@@ -132,6 +133,19 @@ def test_what_is_read_of_five_times_the_candidates_takes_no_more_memory(
 
     peak(100)  # what is imported at first use
     assert peak(15_000) < 1.3 * peak(3_000)
+
+
+@pytest.mark.parametrize("name", ["candidates.parquet", "dataset_plain.parquet"])
+def test_a_file_with_more_equal_rows_than_an_annotation_makes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for bound in ("MOST_OF_DOCUMENTS", "_MOST_TEXTS"):
+        monkeypatch.setattr(candidate_stats, bound, 2**15)
+    files = write_annotation(tmp_path)
+    rows = pq.read_table(files[name]).take(pa.array(np.zeros(2**17, dtype=np.int32)))
+    pq.write_table(rows, files[name])
+    with pytest.raises(UserError, match="make it again"):
+        candidate_stats.examples(files)
 
 
 NO_GAIN = {"status": "scored", "call_input": "1", "result": "1"}

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock
 
 from toolformer.data import Document
+from toolformer.data.parquet import read_table
 from toolformer.errors import UserError, one_line
 from toolformer.storage import acquired, atomic_file, atomic_write, lock_file, locked, sha256, writing
 from toolformer.tools.runtime import Usage
@@ -39,6 +40,8 @@ CANDIDATES = pa.schema(
 _TEXT = {"text": pa.string(), "url": pa.string(), "date": pa.date32()}
 SHARD = pa.unify_schemas([CANDIDATES, pa.schema(_TEXT)])
 """Rows of a shard: candidates; the first one of each document has its text, URL and date."""
+_MOST_BYTES = 2**31
+"""In memory of a shard, whose texts may be long."""
 DOCUMENTS = pa.schema({"doc_id": pa.string(), **_TEXT, "source_id": pa.string(), "title": pa.string()})
 
 
@@ -115,8 +118,8 @@ class ShardStore:
         """The documents of a shard that is still to be done; UserError if they cannot be read."""
         path = self._waiting_path(name)
         try:
-            return [Document(**row) for row in pq.read_table(path).to_pylist()]
-        except (OSError, pa.ArrowException) as error:
+            return [Document(**row) for row in read_table(path, most_bytes=_MOST_BYTES).to_pylist()]
+        except (OSError, TypeError, pa.ArrowException, UserError) as error:
             path.unlink(missing_ok=True)
             raise UserError(
                 f"{path} cannot be read ({one_line(error)}); run the same command again"
@@ -139,7 +142,10 @@ class ShardStore:
             raise BrokenShard(f"shard {name} cannot be read ({error})") from error
         if not checksum.startswith(hashlib.sha256(data).hexdigest().encode()):
             raise BrokenShard(f"shard {name} does not have its checksum")
-        table = pq.read_table(pa.BufferReader(data))
+        try:
+            table = read_table(pa.BufferReader(data), most_bytes=_MOST_BYTES)
+        except (pa.ArrowException, UserError) as error:
+            raise BrokenShard(f"shard {name} cannot be read ({one_line(error)})") from error
         if table.schema != SHARD:
             raise BrokenShard(f"shard {name} was written by another version")
         return table

@@ -10,8 +10,8 @@ from toolformer.data.row_corpus import Rows, broken_off
 from toolformer.errors import UserError
 
 _ROWS = 64
-_BATCH_BYTES = 2**28
-"""Bytes of a batch of documents, by the mean size of a row."""
+BATCH_BYTES = 2**27
+"""Bytes of a batch of rows, if each of them held the largest cell that its row group can have."""
 MOST_ROWS = 10**6
 MOST_BYTES = 2**28
 """Rows and bytes of a table of results, such as the answers of an evaluation."""
@@ -42,9 +42,8 @@ def read_parquet(path: Path, fields: Fields, key: str, known: dict[str, None]) -
                 return
             number = 0
             try:
-                for batch in file.iter_batches(
-                    _batch_rows(file.metadata), columns=list(paths), use_threads=False
-                ):
+                size = batch_rows(file, list(paths), _ROWS)
+                for batch in file.iter_batches(size, columns=list(paths), use_threads=False):
                     columns = (_values(batch, path) for path in paths.values())
                     for row in zip(*columns, strict=True):
                         number += 1
@@ -59,37 +58,75 @@ def read_parquet(path: Path, fields: Fields, key: str, known: dict[str, None]) -
 
 
 def read_table(
-    path: Path, columns: Sequence[str] | None = None, most_rows: int = MOST_ROWS, most_bytes: int = MOST_BYTES
+    source: Path | Any,
+    columns: Sequence[str] | None = None,
+    most_rows: int = MOST_ROWS,
+    most_bytes: int = MOST_BYTES,
 ) -> Any:
-    """A file of results as a table of pyarrow, or some of its columns; raises as pyarrow does if it is not a Parquet file.
+    """A file of results, or a buffer with one, as a table of pyarrow, or some of its columns.
 
-    UserError beyond `most_rows`, or `most_bytes` in memory: a few megabytes on disk may hold gigabytes.
+    UserError beyond `most_rows`, or `most_bytes` in memory: a few megabytes on disk may hold gigabytes. Raises as pyarrow
+    does if it is not a Parquet file.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path, pre_buffer=False) as file:
+    with pq.ParquetFile(source, pre_buffer=False) as file:
         rows, size, batches = file.metadata.num_rows, 0, []
+        schema = file.schema_arrow
+        if columns is not None:
+            schema = pa.schema([schema.field(name) for name in columns])
         if rows <= most_rows:
-            for batch in file.iter_batches(1024, columns=columns, use_threads=False):
-                size += batch.nbytes
+            names = schema.names
+            for batch in file.iter_batches(batch_rows(file, names, 1024), columns=columns, use_threads=False):
+                size += _size(batch)
                 batches.append(batch)
                 if size > most_bytes:
                     break
         if rows > most_rows or size > most_bytes:
             what = f"{rows:,} rows" if rows > most_rows else f"more than {most_bytes >> 20} MiB"
-            raise UserError(f"{path} holds {what}, more than a result has; make it again")
-        schema = file.schema_arrow
-        if columns is not None:
-            schema = pa.schema([schema.field(name) for name in columns])
+            name = source if isinstance(source, Path) else "the file"
+            raise UserError(f"{name} holds {what}, more than a result has; make it again")
         return pa.Table.from_batches(batches, schema)
 
 
-def _batch_rows(metadata: Any) -> int:
-    """`_ROWS`, or fewer if rows are so large on average that a batch would exceed `_BATCH_BYTES`."""
+def batch_rows(file: Any, columns: Sequence[str], most: int) -> int:
+    """How many rows of these columns to read at a time: `most`, or fewer where `BATCH_BYTES` could be exceeded.
+
+    A row group stores a value once that all its rows may share, so that each of its cells may be as large as its column.
+    """
+    metadata, schema = file.metadata, file.schema
+    # Values of fixed size are as large as they look.
+    texts = [
+        at
+        for at in range(len(schema))
+        if schema.column(at).physical_type == "BYTE_ARRAY"
+        and any(f"{schema.column(at).path}.".startswith(f"{name}.") for name in columns)
+    ]
     groups = map(metadata.row_group, range(metadata.num_row_groups))
-    heaviest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=0)
-    return int(max(1, min(_ROWS, _BATCH_BYTES // max(1, heaviest))))
+    largest = max(
+        (sum(group.column(at).total_uncompressed_size for at in texts) for group in groups), default=0
+    )
+    return int(max(1, min(most, BATCH_BYTES // max(1, largest))))
+
+
+def _size(batch: Any) -> int:
+    """Bytes of a batch as Python reads it: values that share their memory count each."""
+    import pyarrow as pa
+
+    size, arrays = 0, list(batch.columns)
+    while arrays:
+        array = arrays.pop()
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        elif pa.types.is_map(array.type):
+            arrays += [array.keys, array.items]
+        elif pa.types.is_struct(array.type):
+            arrays += array.flatten()
+        elif pa.types.is_nested(array.type):
+            arrays.append(array.flatten())
+        size += array.nbytes + 8 * len(array)
+    return size
 
 
 def _path(schema: Any, name: str) -> list[str]:

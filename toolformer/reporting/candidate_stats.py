@@ -18,6 +18,8 @@ from toolformer.annotation.execute import LOOK_AHEAD
 from toolformer.annotation.merge import BELOW, PAPER
 from toolformer.annotation.results import LEAK
 from toolformer.calls import ApiCall, linearise, parse
+from toolformer.data.parquet import batch_rows, read_table
+from toolformer.errors import UserError
 from toolformer.reporting import paper
 from toolformer.reporting.data import Annotation
 from toolformer.reporting.table import Passage
@@ -33,6 +35,8 @@ CONTEXT = 110  # characters of text shown on either side of a call
 LONGEST_CALL = 260  # characters
 BINS = 40
 ROWS = 2**14  # of a file that are in memory at a time
+MOST_OF_DOCUMENTS = 2**18  # rows of the documents that are looked at together
+_MOST_TEXTS = 10**7  # stored texts
 _KEY = ["doc_id", "tool", "position", "sample"]
 _LOOKED_AT = 300  # rows at either end of the gains, among which examples are chosen
 _BEST = [("gain", "descending"), *((name, "ascending") for name in ("doc_id", "position", "sample"))]
@@ -47,7 +51,7 @@ Files = Mapping[str, Path]
 def batches(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
     """The rows of a file, a few thousand in memory at a time."""
     with pq.ParquetFile(path, pre_buffer=False) as file:
-        for batch in file.iter_batches(ROWS, columns=list(columns)):
+        for batch in file.iter_batches(batch_rows(file, columns, ROWS), columns=list(columns)):
             yield pa.Table.from_batches([batch])
 
 
@@ -60,6 +64,8 @@ def by_document(
     """Likewise, all of a document in one table: `columns` made of those that are read, of the rows `where` holds."""
     held: list[pa.Table] = []
     for batch in batches(path, read):
+        if sum(map(len, held)) > MOST_OF_DOCUMENTS:
+            raise _too_many(path)
         table = pa.concat_tables([*held, ds.dataset(batch).to_table(columns=columns, filter=where)])
         # The rows of a document are adjacent: more of the last one's may follow.
         last = pc.index(table["doc_id"], table["doc_id"][-1]).as_py() if len(table) else 0
@@ -78,8 +84,17 @@ def sizes(path: Path) -> Iterator[tuple[str, int]]:
 def of_documents(path: Path, columns: Sequence[str], ids: Iterable[str]) -> list[Row]:
     """The rows of these documents; one of the columns is `doc_id`."""
     chosen = pa.array(ids, pa.string())
-    tables = (table.filter(pc.is_in(table["doc_id"], chosen)) for table in batches(path, columns))
-    return [row for table in tables for row in table.to_pylist()]
+    rows: list[Row] = []
+    for table in batches(path, columns):
+        rows += table.filter(pc.is_in(table["doc_id"], chosen)).to_pylist()
+        if len(rows) > MOST_OF_DOCUMENTS:
+            raise _too_many(path)
+    return rows
+
+
+def _too_many(path: Path) -> UserError:
+    rows = f"more than {MOST_OF_DOCUMENTS:,} rows of a few documents"
+    return UserError(f"{path} holds {rows}, more than an annotation makes; make it again")
 
 
 def texts(files: Files, ids: Iterable[str]) -> dict[str, Row]:
@@ -187,7 +202,7 @@ def leaking(annotation: Annotation, count: int = 10) -> list[tuple[str, Passage]
 
 def _extremes(files: Files, missed: bool = False) -> tuple[dict[str, list[Row]], list[Row]]:
     """The rows of each tool with the largest gains, if `missed` of those below τ_f, and the rows with the least gains."""
-    plain = [pq.read_table(files[name], columns=["doc_id"]) for name in TEXTS if name in files]
+    plain = [read_table(files[name], ["doc_id"], _MOST_TEXTS) for name in TEXTS if name in files]
     stored = pa.concat_tables(plain)["doc_id"]
     held: dict[str, pa.Table] = {}
     for table in scored(files["candidates.parquet"]):

@@ -17,6 +17,7 @@ from toolformer.annotation.candidates import scoring_floor
 from toolformer.annotation.funnel import log_funnel, rows_skipped
 from toolformer.annotation.results import RESULTS, check, write_results
 from toolformer.annotation.shards import ShardStore
+from toolformer.data.parquet import MOST_BYTES, MOST_ROWS, read_table
 from toolformer.errors import UserError
 from toolformer.results import Folder, Results, Run
 from toolformer.results.provenance import model_name
@@ -42,7 +43,10 @@ def read_dataset(results: Results, run: Run, name: str) -> list[dict[str, Any]]:
     path = results.artifact(run, name)
     try:
         check(path)
-        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+        # A large annotation has more rows than other results, but no more than its files can hold.
+        size = path.stat().st_size
+        table = read_table(path, None, max(MOST_ROWS, size // 4), max(MOST_BYTES, 32 * size))
+        rows: list[dict[str, Any]] = table.to_pylist()
     except (OSError, ValueError) as error:
         line = str(error).partition("\n")[0]
         raise UserError(
