@@ -41,7 +41,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from tests.completions_server import Completions, served
+from tests.servers.completions import Completions, served
 from toolformer.decoding.completion import Task
 from toolformer.decoding.decoder import Decoder
 from toolformer.lm.language_model import LanguageModel

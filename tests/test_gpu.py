@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.build import PIECES, tools
+from tests.build import PIECES, random_documents, tools
 from tests.conftest import taught_model
-from tests.lm.test_static_steps import texts
 from toolformer.annotation.candidates import Candidate, Window
 from toolformer.annotation.score import score
 from toolformer.benchmarks import dateset
@@ -38,7 +37,7 @@ def test_replayed_graphs_continue_prompts_as_a_cpu_does(
     on_cpu.tokenizer.save_pretrained(tmp_path)
     on_gpu = LanguageModel.from_pretrained(tmp_path, "float32", "cuda")
     on_gpu.use_graphs()
-    documents = texts(PIECES[:3], 60)
+    documents = random_documents(PIECES[:3], 60)
     prompts = [document.text for document in documents]
     found = [
         Decoder(model, tools(), batch_size=16).complete(prompts, documents, max_new_tokens=12)

@@ -51,6 +51,22 @@ def test_every_import_is_a_declared_dependency() -> None:
     assert not missing, f"imported but not in pyproject.toml: {sorted(missing)}"
 
 
+def test_tests_share_builders_not_test_modules() -> None:
+    """What several tests need is in a `build.py`, a server or the reference; a room's builders are for that room."""
+    wrong = []
+    for path in (ROOT / "tests").rglob("*.py"):
+        room = ".".join(path.parent.relative_to(ROOT).parts)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("tests"):
+                continue
+            package, _, name = str(node.module).rpartition(".")
+            if room == "tests.pages":
+                continue
+            if name.startswith("test_") or (name == "build" and not f"{room}.".startswith(f"{package}.")):
+                wrong.append(f"{path.relative_to(ROOT)} imports {node.module}")
+    assert not wrong
+
+
 LOCK = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
 
 

@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.tools.recorders import Recorder
+from tests.build import Recorder
 from toolformer.annotation.candidates import Candidate, ToolSettings, Window, windows
 from toolformer.annotation.merge import PAPER, KeptCall, decide, kept_calls
 from toolformer.calls import ApiCall

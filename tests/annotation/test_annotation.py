@@ -8,9 +8,8 @@ import pytest
 
 from tests import reference
 from tests.annotation.build import DOCUMENTS, QA, keep
-from tests.annotation.conftest import CALLING
+from tests.build import QA_PIECES, Recorder
 from tests.conftest import ARCHITECTURES, taught_model
-from tests.tools.recorders import Recorder
 from toolformer.annotation.candidates import SCORED, ToolSettings
 from toolformer.annotation.pipeline import Annotator
 from toolformer.calls import call_end, linearise
@@ -65,7 +64,7 @@ def compare(
 @pytest.fixture(scope="module", params=ARCHITECTURES)
 def calling_model(request: pytest.FixtureRequest) -> LanguageModel:
     """A tiny model of each architecture that writes calls."""
-    return taught_model(request.param, *CALLING)
+    return taught_model(request.param, *QA_PIECES)
 
 
 @pytest.mark.parametrize("way", [{"force_name": True}, {}, {"force_name": True, "temperature": 0.5}])
@@ -78,7 +77,7 @@ def test_annotation_is_the_reference(calling_model: LanguageModel, way: dict[str
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_further_round_is_the_reference(architecture: str) -> None:
     """A model that was trained on calls with results annotates unprompted; its calls end at the arrow."""
-    model = taught_model(architecture, *CALLING[:4], "[QA(x) -> y]", "[QA(Joe) -> eoJ]")
+    model = taught_model(architecture, *QA_PIECES[:4], "[QA(x) -> y]", "[QA(Joe) -> eoJ]")
     settings = replace(QA, prompt=UNPROMPTED, force_name=True, max_call_tokens=30, samples=6)
     settings = replace(settings, filter_threshold=-0.5)
     scored, stayed = compare(model, settings, Recorder(echo, "QA"), DOCUMENTS)

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from scripts import evidence
-from tests.benchmarks.conftest import documents
+from tests.benchmarks.build import documents
 from tests.conftest import Capture, Log, Patch
-from tests.hub_server import HubServer, serving
+from tests.servers.hub import HubServer, serving
 from toolformer.benchmarks import DATA_FILES, MLQA_LANGUAGES
 from toolformer.benchmarks.data_folder import fetch as fetching
 from toolformer.benchmarks.data_folder.fetch import describe, fetch

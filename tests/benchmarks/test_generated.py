@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from dateutil.relativedelta import relativedelta
 
-from tests.benchmarks.test_suite import Parrot
+from tests.build import Parrot
 from toolformer.benchmarks import arithmetic
 from toolformer.benchmarks.dateset import HOLIDAYS, NEAR_DAYS, SIZES, generate, subset
 from toolformer.evaluation import suite

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.conftest import Hub, documents, task
+from tests.benchmarks.build import Hub, documents, task
 from tests.build import ASDIV, MAWPS, SVAMP, write
 from tests.conftest import Log, Patch
 from toolformer.benchmarks import DATA_FILES

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.conftest import Hub, documents, task
+from tests.benchmarks.build import Hub, documents, task
 from tests.build import write
 from toolformer.errors import UserError
 

@@ -14,8 +14,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval.tasks._index import TaskIndex
 from lm_eval.utils import simple_parse_args_string
 
-from tests.benchmarks.test_parity import QUESTIONS, beginning, published
-from tests.build import write, write_math
+from tests.build import ARC_QUESTIONS, bos_tokenizer, published_task, write, write_math
 from tests.conftest import Patch, Refused, tiny_model
 from toolformer.benchmarks import TASKS_DIR
 from toolformer.cli import main
@@ -114,8 +113,8 @@ def test_refusals_are_one_line(
 
 
 def test_a_chat_template_gives_the_numbers_of_lm_evals_own_class(tmp_path: Path) -> None:
-    """Of a tokenizer that begins texts itself, as a template does: there is one beginning."""
-    tokenizer = beginning()
+    """Of a tokenizer that begins texts itself, as a template does: it adds BOS once."""
+    tokenizer = bos_tokenizer()
     tokenizer.chat_template = (
         "{{ bos_token }}{% for message in messages %}{{ message.role }}: {{ message.content }}{{ eos_token }}\n{% endfor %}"
         "{% if add_generation_prompt %}assistant: {% endif %}"
@@ -129,7 +128,7 @@ def test_a_chat_template_gives_the_numbers_of_lm_evals_own_class(tmp_path: Path)
     asked = {}
     for lm in (ours, theirs):
         manager = TaskManager(include_path=str(TASKS_DIR), include_defaults=False)
-        loaded = manager.load([published(tmp_path, "arc/arc_easy.yaml", QUESTIONS), "dateset"])
+        loaded = manager.load([published_task(tmp_path, "arc/arc_easy.yaml", ARC_QUESTIONS), "dateset"])
         found = lm_eval.evaluate(lm, loaded, limit=3, bootstrap_iters=0, apply_chat_template=True)
         assert found is not None
         asked[lm] = [

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.build import DOCUMENTS, PROMPTS, force, steer, tools
+from tests.build import DOCUMENTS, PROMPTS, Recorder, force, steer, tools
 from tests.conftest import tiny_model, tiny_tokenizer
-from tests.tools.recorders import Recorder
 from toolformer.decoding.batch import Row
 from toolformer.decoding.decoder import Decoder
 from toolformer.errors import UserError

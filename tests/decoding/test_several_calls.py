@@ -6,8 +6,8 @@ from dataclasses import asdict
 import pytest
 
 from tests import reference
+from tests.build import Recorder
 from tests.conftest import taught_model
-from tests.tools.recorders import Recorder
 from toolformer.data import Document
 from toolformer.decoding.completion import Task
 from toolformer.decoding.decoder import Decoder

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.build import SVAMP, steer, write
+from tests.build import SVAMP, Recorder, steer, write
 from tests.conftest import Patch
-from tests.tools.recorders import Recorder
 from toolformer.decoding.batch import Row
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM

@@ -1,40 +1,19 @@
 """Every format holds C* as it promises, and `load_dataset` reads it with its card."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from datasets import load_dataset
 
 from tests.conftest import Capture, Refused, tiny_tokenizer
-from tests.export.conftest import rows_of
+from tests.export.build import rows_of, trained, write
 from toolformer.calls import linearise, parse
 from toolformer.cli import main
 from toolformer.export import FORMATS
-from toolformer.export.formats import Source
 from toolformer.results import Results, Run
-from toolformer.stages.train import annotated_text
-from toolformer.training.data import PackedTexts, single
-from toolformer.training.tokens import tokenize
 
 ROWS = rows_of(1000)
-
-
-def write(name: str, rows: Sequence[Any], folder: Path, tokenizer: Any = None, results: bool = True) -> Path:
-    """The file of a format with these rows."""
-    path = folder / Path(FORMATS[name].file).name
-    FORMATS[name].write(Source(folder, rows, lambda: tokenizer, results), path)
-    return path
-
-
-def trained(rows: Sequence[Any], tokenizer: Any, results: bool) -> list[tuple[list[int], list[int]]]:
-    """Token ids and labels, a text per sequence, as training makes them."""
-    documents = tokenize([annotated_text(row) for row in rows], tokenizer)
-    layout = single(documents.lengths, range(len(documents)), max(documents.lengths))
-    packed = PackedTexts(documents, layout, results)
-    return [(packed[n]["input_ids"].tolist(), packed[n]["labels"].tolist()) for n in range(len(packed))]
 
 
 @pytest.mark.parametrize("results", [True, False])

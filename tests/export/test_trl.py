@@ -7,8 +7,7 @@ import pytest
 from datasets import load_dataset
 
 from tests.conftest import tiny_model, tiny_tokenizer
-from tests.export.conftest import rows_of
-from tests.export.test_formats import trained, write
+from tests.export.build import rows_of, trained, write
 
 ROWS = rows_of(6)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from transformers import T5ForConditionalGeneration
 
+from tests.build import t5_tokenizer, tiny_t5
 from tests.reference import fused_text
-from tests.t5 import t5_tokenizer, tiny_t5
 from toolformer.errors import UserError
 from toolformer.lm import text_generator
 from toolformer.lm.seq2seq import Seq2SeqModel, is_encoder_decoder

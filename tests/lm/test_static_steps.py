@@ -11,12 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.annotation.conftest import CALLING
-from tests.build import PIECES, tools
+from tests.build import PIECES, QA_PIECES, random_documents, tools
 from tests.conftest import taught_model, tiny_model, tiny_tokenizer
 from toolformer.annotation.candidates import ToolSettings, Window
 from toolformer.annotation.propose import propose
-from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
 from toolformer.lm import kv_cache
 from toolformer.lm.language_model import LanguageModel
@@ -31,11 +29,6 @@ def in_fixed_buffers(model: LanguageModel) -> LanguageModel:
     fixed = LanguageModel(model.model, model.tokenizer, model.name)
     fixed.use_static_steps()
     return fixed
-
-
-def texts(words: tuple[str, ...], count: int) -> list[Document]:
-    chance = random.Random(0)
-    return [Document(str(n), " ".join(chance.choices(words, k=chance.randint(2, 12)))) for n in range(count)]
 
 
 @pytest.fixture(scope="module", params=["llama", "gemma3"])
@@ -140,7 +133,7 @@ def test_a_cache_longer_than_the_buffers_moves_to_larger_ones(
 @pytest.mark.parametrize("settings", [{}, {"max_calls": 3, "k": 3}])
 def test_prompts_are_continued_alike(settings: dict[str, Any]) -> None:
     model = taught_model("llama", *PIECES)
-    documents = texts(PIECES[:3], 60)
+    documents = random_documents(PIECES[:3], 60)
     found = [
         Decoder(each, tools(), batch_size=7, **settings).complete(
             [document.text for document in documents], documents, max_new_tokens=12
@@ -152,7 +145,7 @@ def test_prompts_are_continued_alike(settings: dict[str, Any]) -> None:
 
 
 def test_calls_are_proposed_alike() -> None:
-    model = taught_model("llama", *CALLING)
+    model = taught_model("llama", *QA_PIECES)
     settings = ToolSettings(
         "qa",
         "QA",
@@ -163,7 +156,9 @@ def test_calls_are_proposed_alike() -> None:
         start_threshold=0,
         max_positions=4,
     )
-    encoded = [(document, model.encode_text(document.text)) for document in texts(CALLING[:4], 30)]
+    encoded = [
+        (document, model.encode_text(document.text)) for document in random_documents(QA_PIECES[:4], 30)
+    ]
     windows = [Window(document, encoding, 0, len(encoding.ids)) for document, encoding in encoded]
     ours, expected = (
         [

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import matplotlib.figure
 import pytest
 
-from tests.reporting.conftest import NOTE, scored, shown, write
+from tests.reporting.build import NOTE, SCORE, scored, shown, write
 from toolformer.errors import UserError
 from toolformer.reporting import escape, figures, outcome_tables, plots, tables
 from toolformer.reporting.data import Evidence, Score
@@ -25,8 +25,6 @@ from toolformer.reporting.pairing import (
     read_samples,
 )
 from toolformer.reporting.table import Figure
-
-SCORE = Score(15.0, 14.0, 16.0, (NOTE,), {"n": 100})
 
 
 def figure(evidence: Evidence, key: str) -> Figure:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.reporting.conftest import NOTE
+from tests.reporting.build import NOTE
 from toolformer.evaluation.in_words import summary
 from toolformer.reporting import Report
 from toolformer.reporting.data import Evidence

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.reporting.conftest import (
+from tests.reporting.build import (
     NOTE,
     ROWS,
+    SCORE,
     Runs,
     annotated,
     evaluated,
@@ -18,7 +19,6 @@ from tests.reporting.conftest import (
     trained,
     write_annotation,
 )
-from tests.reporting.test_figures import SCORE
 from toolformer.calls import ApiCall
 from toolformer.errors import UserError
 from toolformer.reporting import Report, build, candidate_stats, paper, reader, render, tables

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reporting.conftest import (
+from tests.reporting.build import (
     EXECUTED,
     Runs,
     accuracy,

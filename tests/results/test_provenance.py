@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.results.conftest import at_work, step
+from tests.build import at_work, step
 from toolformer.results import Results, provenance
 from toolformer.results.provenance import command_of, describe, masked, masked_words, model_name
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.results.conftest import at_work, made, step
+from tests.build import at_work, made, step
 from toolformer.errors import UserError
 from toolformer.results import Damaged, Results, Run
 from toolformer.step import Step

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.recorders import ELSEWHERE, German, Recorder, Writer
+from tests.build import OTHER_DOCUMENT, German, Recorder, Writer
 from toolformer.calls import ApiCall, linearise, parse
 from toolformer.data import Document
 from toolformer.tools.base import Result, Tool
@@ -67,5 +67,5 @@ def test_hostile_calls_get_results_that_fit_into_a_text_and_the_cache_changes_no
 
 def test_a_result_that_no_file_can_hold_is_repaired() -> None:
     broken = {"x": Result("a\ud800b"), "y": Result(reason="\udfff")}
-    found = ToolRuntime(Recorder(broken.__getitem__)).run(list(broken), [ELSEWHERE] * 2)
+    found = ToolRuntime(Recorder(broken.__getitem__)).run(list(broken), [OTHER_DOCUMENT] * 2)
     assert found == [Result("a?b"), Result(reason="?")]

@@ -13,9 +13,9 @@ import pytest
 import torch
 from transformers import T5ForConditionalGeneration
 
+from tests.build import OTHER_DOCUMENT, t5_tokenizer, tiny_t5
 from tests.reference import fused_text
-from tests.t5 import t5_tokenizer, tiny_t5
-from tests.tools.recorders import ELSEWHERE
+from tests.tools.build import Hostile
 from toolformer.errors import UserError
 from toolformer.tools.atlas import Atlas, FusionInDecoder, converted, load_reader, reader_weights
 from toolformer.tools.question_answering import short_answer
@@ -86,16 +86,6 @@ def test_a_checkpoint_becomes_the_same_t5_once(tmp_path: Path, first: bool) -> N
         assert all(torch.equal(reader[name], weights[name]) for name in weights)
 
 
-class Hostile:
-    """What an attacker puts into a pickle."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (os.mkdir, (str(self.target),))
-
-
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_a_hostile_checkpoint_runs_nothing_and_what_is_none_is_one_line(tmp_path: Path, cache: Path) -> None:
     path, target = tmp_path / "model.pth.tar", tmp_path / "owned"
@@ -141,16 +131,16 @@ def test_the_tool_answers_from_its_passages(tmp_path: Path, retriever: BM25) -> 
         "question: Who? answer: <extra_id_0> title: Marie Curie context: She discovered radium.",
     )
     questions = ["What shows north?", "", "Who takes wax from hives?", "What shows  north?", "Zzyzx?"]
-    results = tool.run(questions, [ELSEWHERE] * 5)
+    results = tool.run(questions, [OTHER_DOCUMENT] * 5)
     for n in (0, 2, 3):
-        (passages,) = retriever.retrieve([questions[n]], 2, [ELSEWHERE])
+        (passages,) = retriever.retrieve([questions[n]], 2, [OTHER_DOCUMENT])
         texts = tool.prompt(" ".join(questions[n].split()), passages)
         assert results[n] == short_answer(fused_text(model, tokenizer, list(texts), 6))
     assert [results[n].reason for n in (1, 4)] == ["empty question", "no passage found"]
 
     other = save(tmp_path / "model.pth.tar", tiny_t5(300).state_dict())
     with pytest.raises(UserError, match="name T5's"):
-        Atlas(retriever, str(other), str(tmp_path / "t5")).run(["What shows north?"], [ELSEWHERE])
+        Atlas(retriever, str(other), str(tmp_path / "t5")).run(["What shows north?"], [OTHER_DOCUMENT])
 
 
 def test_a_missing_checkpoint_is_refused(tmp_path: Path, retriever: BM25) -> None:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.tools.recorders import ELSEWHERE, Writer
+from tests.build import OTHER_DOCUMENT, Writer
 from toolformer.data import Document
 from toolformer.tools.question_answering import QuestionAnswering, short_answer
 from toolformer.tools.retrieval.bm25 import BM25
@@ -20,7 +20,7 @@ def test_it_reads_the_passages_found_and_equal_questions_once(retriever: BM25) -
     refused = {
         "": "empty question", " ?! ": "empty question", "w" * 301: "question too long", "Zzyzx?": "no passage found",
     }  # fmt: skip
-    results = tool.run(list(refused), [ELSEWHERE] * 4)
+    results = tool.run(list(refused), [OTHER_DOCUMENT] * 4)
     assert [one.reason for one in results] == list(refused.values()) and best.batches == []
     questions = [
         "Who takes wax from hives?",
@@ -28,7 +28,7 @@ def test_it_reads_the_passages_found_and_equal_questions_once(retriever: BM25) -
         "What  shows north?",
         "What is a lighthouse?",
     ]
-    documents = [*[ELSEWHERE] * 3, Document("d", "", source_id="Lighthouse")]
+    documents = [*[OTHER_DOCUMENT] * 3, Document("d", "", source_id="Lighthouse")]
     answers = [one.text for one in tool.run(questions, documents)]
     assert answers == ["Beekeeping", "Compass", "Compass", "Harbour"]
     (batch,) = best.batches
@@ -55,7 +55,9 @@ def test_the_embedded_reader_knows_what_stands_in_its_passages() -> None:
         "In which country is Mount Kilimanjaro?": "Tanzania",
         "What is the currency of Japan?": "yen",
     }
-    results = QuestionAnswering(BM25(), ModelGenerator("smollm2")).run(list(asked), [ELSEWHERE] * len(asked))
+    results = QuestionAnswering(BM25(), ModelGenerator("smollm2")).run(
+        list(asked), [OTHER_DOCUMENT] * len(asked)
+    )
     right = [word in str(one.text) for one, word in zip(results, asked.values(), strict=True)]
     assert sum(right) >= 2, [one.text for one in results]
 
@@ -78,13 +80,13 @@ def test_texts_are_translated_in_order_and_once_and_others_have_a_reason() -> No
         "hello": "already English", "": "nothing to translate", "12,5 %!": "nothing to translate",
         "\x00\n": "nothing to translate", "ä" * (LONGEST_INPUT + 1): "text too long",
     }  # fmt: skip
-    results = tool.run(list(expected), [ELSEWHERE] * len(expected))
+    results = tool.run(list(expected), [OTHER_DOCUMENT] * len(expected))
     assert [one.text or one.reason for one in results] == list(expected.values())
     assert [one.text is not None for one in results] == [True] * 3 + [False] * 5
     ((german, klingon),) = dictionary.batches
     assert german.endswith("\n\nGerman: guten Morgen\nEnglish:") and german.count("\nEnglish: ") >= 3
     assert klingon.endswith("\n\ntlh: nuqneH\nEnglish:")
-    echo, silence, odd = tool.run(["Oslo", "mudo", "x\ud800 y"], [ELSEWHERE] * 3)
+    echo, silence, odd = tool.run(["Oslo", "mudo", "x\ud800 y"], [OTHER_DOCUMENT] * 3)
     assert (echo.reason, silence.reason) == ("left untranslated", "no translation")
     assert odd.text == "something"
 
@@ -101,7 +103,7 @@ def test_the_embedded_translator() -> None:
         "¿Dónde está la estación de tren?": "where is the train station",
     }
     tool = Translation(FewShotTranslator(ModelGenerator("gemma3")))
-    *results, english = tool.run([*expected, "The weather is fine today."], [ELSEWHERE] * 4)
+    *results, english = tool.run([*expected, "The weather is fine today."], [OTHER_DOCUMENT] * 4)
     assert english.reason == "already English"
     right = [words in str(one.text).lower() for one, words in zip(results, expected.values(), strict=True)]
     assert sum(right) >= 2, [one.text for one in results]

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import M2M100Config, M2M100ForConditionalGeneration, NllbTokenizer
 from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
 
-from tests.tools.test_atlas import Hostile
+from tests.tools.build import Hostile
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.tools import nllb

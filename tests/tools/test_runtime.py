@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.tools.recorders import ELSEWHERE, Closed, Recorder
+from tests.build import OTHER_DOCUMENT, Closed, Recorder
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.tools import runtime
@@ -41,14 +41,14 @@ def test_a_cached_answer_depends_on_what_a_tool_says_of_the_document(
     first, second = datetime.date(2021, 5, 3), datetime.date(2021, 5, 4)
     assert executed(Calendar(), Document("a", "x", date=first), Document("b", "y", date=first)) == 1
     assert executed(Calendar(), Document("a", "x", date=second)) == 1
-    own = Document("d", ELSEWHERE.text, source_id="Lighthouse")
-    assert executed(WikiSearch(retriever), ELSEWHERE, own) == 2
+    own = Document("d", OTHER_DOCUMENT.text, source_id="Lighthouse")
+    assert executed(WikiSearch(retriever), OTHER_DOCUMENT, own) == 2
     # A tool that says nothing may depend on anything.
     fields = {"doc_id": "e", "text": "t", "url": "u", "date": datetime.date.min, "source_id": "s"}
     changed: list[Any] = [{"doc_id": "d", "text": "x", key: value} for key, value in fields.items()]
     assert executed(Recorder(), Document("d", "x"), *(Document(**change) for change in changed)) == 6
     today = datetime.date.today().isoformat()
-    by_clock = Calendar(use_clock=True).depends_on(ELSEWHERE)
+    by_clock = Calendar(use_clock=True).depends_on(OTHER_DOCUMENT)
     assert by_clock in (today, datetime.date.today().isoformat())
 
 
@@ -57,7 +57,7 @@ def test_equal_calls_are_executed_once_and_faults_are_not_cached(cache: ResultCa
     tool = Closed(lambda text: answers.get(text, Result(f"<{text}>")))
     inside = ToolRuntime(tool, cache=cache)
     expected = [Result("<a>"), *answers.values(), Result("<a>")]
-    assert inside.run(["a", *answers, "a"], [ELSEWHERE] * 4) == expected
+    assert inside.run(["a", *answers, "a"], [OTHER_DOCUMENT] * 4) == expected
     assert inside.run(["a", *answers, "b"], [Document("o", "t")] * 4) == [*expected[:3], Result("<b>")]
     assert tool.batches == [["a", *answers], ["down", "b"]]
     used = inside.usage()
@@ -73,7 +73,7 @@ def test_a_file_that_is_no_database_costs_time_only(
     for path in (cache.path, cache.path / "x.sqlite"):
         tool = ToolRuntime(Closed(), cache=ResultCache(path))
         for _ in range(2):
-            assert tool.run(["a", "a"], [ELSEWHERE] * 2) == [Result("<a>")] * 2
+            assert tool.run(["a", "a"], [OTHER_DOCUMENT] * 2) == [Result("<a>")] * 2
         assert tool.usage().executed == 2
     assert sum("file is not a database" in record.getMessage() for record in caplog.records) == 1
 
@@ -87,11 +87,11 @@ def test_an_exception_is_a_result_and_a_user_error_is_raised(limits: Limits, cac
 
     recorder = Closed(answer)
     tool = ToolRuntime(recorder, limits, cache)
-    results = tool.run(list("01234"), [ELSEWHERE] * 5)
+    results = tool.run(list("01234"), [OTHER_DOCUMENT] * 5)
     assert results == [Result(reason=f"tool failed ({kind.__name__})", fault=True) for kind in kinds]
     recorder.batches.clear()
     with pytest.raises(UserError, match="there is no file x"):
-        tool.run(list("abcdefgh"), [ELSEWHERE] * 8)
+        tool.run(list("abcdefgh"), [OTHER_DOCUMENT] * 8)
     assert len(recorder.batches) <= limits.workers, "what cannot work is not asked for the others"
 
 
@@ -111,7 +111,7 @@ def test_an_answer_of_another_type_is_a_fault(answers: list[Result]) -> None:
         def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
             return answers
 
-    (result,) = ToolRuntime(Wrong()).run(["a"], [ELSEWHERE])
+    (result,) = ToolRuntime(Wrong()).run(["a"], [OTHER_DOCUMENT])
     assert result.fault and (result.reason or "").startswith("tool failed")
 
 
@@ -130,12 +130,12 @@ def test_a_fault_is_tried_again_alone_and_takes_no_other_with_it(
     tool = Closed(answer)
     inside = ToolRuntime(tool, Limits(tries=3), cache)
     away = Result(reason="away", fault=True)
-    assert inside.run(list("abc"), [ELSEWHERE] * 3) == [Result("a"), Result("b"), away]
+    assert inside.run(list("abc"), [OTHER_DOCUMENT] * 3) == [Result("a"), Result("b"), away]
     assert tool.batches == [["a", "b", "c"], ["b"], ["c"], ["b"], ["c"]]
     used = inside.usage()
     assert (used.executed, used.retries, used.faults) == (3, 4, {"away": 1})
     recorder = Recorder(answer)  # all of its batch meets the exception
-    results = ToolRuntime(recorder, Limits(tries=2)).run(["a", "raises", "b"], [ELSEWHERE] * 3)
+    results = ToolRuntime(recorder, Limits(tries=2)).run(["a", "raises", "b"], [OTHER_DOCUMENT] * 3)
     assert [result.text for result in results] == ["a", None, "b"]
     assert recorder.batches == [["a", "raises", "b"], ["a"], ["raises"], ["b"], ["raises"]]
 
@@ -159,12 +159,12 @@ def late(seconds: str) -> Result:
 def test_a_call_that_never_ends_costs_only_itself(gate: threading.Event, cache: ResultCache) -> None:
     """Neither those beside it in its batch nor those of later batches; it is not tried again."""
     tool = ToolRuntime(Closed(hanging(gate)), Limits(timeout=1.0, tries=3, workers=2), cache)
-    assert tool.run(["a", "hang", "b"], [ELSEWHERE] * 3) == [Result("a"), late("1"), Result("b")]
-    assert tool.run(["c", "d"], [ELSEWHERE] * 2) == [Result("c"), Result("d")]
+    assert tool.run(["a", "hang", "b"], [OTHER_DOCUMENT] * 3) == [Result("a"), late("1"), Result("b")]
+    assert tool.run(["c", "d"], [OTHER_DOCUMENT] * 2) == [Result("c"), Result("d")]
     used = tool.usage()
     assert (used.executed, used.faults, used.retries) == (5, {late("1").reason: 1}, 0)
     parts = ToolRuntime(Closed(hanging(gate)), Limits(timeout=1.0, batch_size=2))
-    assert parts.run(["a", "b", "c", "hang", "d"], [ELSEWHERE] * 5) == [
+    assert parts.run(["a", "b", "c", "hang", "d"], [OTHER_DOCUMENT] * 5) == [
         Result("a"), Result("b"), late("1"), late("1"), Result("d"),
     ]  # fmt: skip
 
@@ -173,12 +173,12 @@ def test_a_tool_that_always_hangs_is_asked_a_bounded_number_of_times(gate: threa
     """Then its calls are faults after the time of one, until a thread that was left behind ends."""
     recorder = Recorder(hanging(gate))
     tool = ToolRuntime(recorder, Limits(timeout=0.05))
-    results = tool.run([f"hang {n}" for n in range(200)], [ELSEWHERE] * 200)
+    results = tool.run([f"hang {n}" for n in range(200)], [OTHER_DOCUMENT] * 200)
     asked, not_asked = len(recorder.batches), Result(reason="tool hangs (not asked)", fault=True)
     assert asked < 20 and results == [late("0.05")] * asked + [not_asked] * (200 - asked)
-    assert tool.run(["a"], [ELSEWHERE]) == [not_asked]
+    assert tool.run(["a"], [OTHER_DOCUMENT]) == [not_asked]
     gate.set()
-    assert any(tool.run(["a"], [ELSEWHERE]) == [Result("a")] for _ in range(100))
+    assert any(tool.run(["a"], [OTHER_DOCUMENT]) == [Result("a")] for _ in range(100))
 
 
 def test_ctrl_c_ends_the_wait_and_the_tool_can_be_used_again(gate: threading.Event) -> None:
@@ -195,20 +195,20 @@ def test_ctrl_c_ends_the_wait_and_the_tool_can_be_used_again(gate: threading.Eve
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            tool.run(["hang"], [ELSEWHERE])
+            tool.run(["hang"], [OTHER_DOCUMENT])
     finally:
         signal.signal(signal.SIGINT, before)
-    assert tool.run(["a"], [ELSEWHERE]) == [Result("a")]
+    assert tool.run(["a"], [OTHER_DOCUMENT]) == [Result("a")]
 
 
 def test_workers_call_the_tool_side_by_side_and_in_parts() -> None:
     """Each waits for the others: with fewer threads the barrier would break."""
     barrier = threading.Barrier(3, timeout=60)
     together = ToolRuntime(Closed(lambda text: Result(f"{text}{barrier.wait()}")), Limits(workers=3))
-    assert not any(result.fault for result in together.run(list("abc"), [ELSEWHERE] * 3))
+    assert not any(result.fault for result in together.run(list("abc"), [OTHER_DOCUMENT] * 3))
     for limits, sizes in ((Limits(batch_size=2), [1, 2, 2]), (Limits(workers=2), [2, 3])):
         tool = Closed()
-        results = ToolRuntime(tool, limits).run(list("abcde"), [ELSEWHERE] * 5)
+        results = ToolRuntime(tool, limits).run(list("abcde"), [OTHER_DOCUMENT] * 5)
         assert [result.text for result in results] == [f"<{text}>" for text in "abcde"]
         assert sorted(map(len, tool.batches)) == sizes
 

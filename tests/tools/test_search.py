@@ -11,18 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.tools.conftest import ARTICLES
-from tests.tools.recorders import ELSEWHERE
+from tests.build import OTHER_DOCUMENT
+from tests.tools.build import ARTICLES, titles
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.tools.retrieval.bm25 import BM25
-from toolformer.tools.retrieval.passages import Passage, Retriever, articles, clean
+from toolformer.tools.retrieval.passages import Passage, articles, clean
 from toolformer.tools.search import WikiSearch, model_ends, snippet, word_ends
-
-
-def titles(retriever: Retriever, query: str, k: int = 1, document: Document = ELSEWHERE) -> list[str]:
-    (found,) = retriever.retrieve([query], k, [document])
-    return [passage.title for passage in found]
 
 
 def test_words_of_one_character_count(articles_file: Path) -> None:
@@ -40,7 +35,7 @@ def test_the_score_is_bm25_with_the_papers_parameters(articles_file: Path) -> No
     """By hand: idf * tf / (tf + k1 * (1 - b + b * length / mean length)), as Lucene has it; k1 = 0.9, b = 0.4."""
     rows = [("Oak", "tree tree leaf"), ("Pine", "tree needle cone resin bark"), ("Fern", "spore leaf")]
     articles_file.write_text(json.dumps([{"title": title, "extract": text} for title, text in rows]))
-    (found,) = BM25(str(articles_file)).retrieve(["tree"], 3, [ELSEWHERE])
+    (found,) = BM25(str(articles_file)).retrieve(["tree"], 3, [OTHER_DOCUMENT])
     idf = math.log(1 + (3 - 2 + 0.5) / (2 + 0.5))
     mean = (4 + 6 + 3) / 3  # titles are part of the texts
     by_hand = {
@@ -133,7 +128,7 @@ def test_the_tool_shows_the_first_words_of_the_best_passage(retriever: BM25, tin
         "the of and": "nothing found", "  ": "empty search term",
         "magnetic needle": "Compass > A compass shows where north",
     }  # fmt: skip
-    results = WikiSearch(retriever, max_tokens=5).run(list(expected), [ELSEWHERE] * len(expected))
+    results = WikiSearch(retriever, max_tokens=5).run(list(expected), [OTHER_DOCUMENT] * len(expected))
     assert [one.text or one.reason for one in results] == list(expected.values())
     assert snippet(Passage("x", "T", "It's 3.5 km, or so"), 6) == "T > It's 3.5"
     ends, text = model_ends(str(tiny_folder)), "The population is 658,893 people, and lighthouses warn ships"
@@ -148,6 +143,6 @@ def test_the_embedded_encyclopedia() -> None:
     retriever = BM25()
     assert len(retriever) == 10_033
     ghana = next(passage for passage in articles() if passage.title == "Ghana")
-    (found,) = WikiSearch(retriever).run(["Ghana West Africa"], [ELSEWHERE])
+    (found,) = WikiSearch(retriever).run(["Ghana West Africa"], [OTHER_DOCUMENT])
     assert str(found.text).startswith("Ghana > Ghana, officially the Republic of Ghana, is a country")
     assert "Ghana" not in titles(retriever, "Ghana West Africa", 3, Document("d", ghana.text))

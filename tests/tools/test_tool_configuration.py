@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.completions_server import Completions
-from tests.tools.recorders import ELSEWHERE, German
+from tests.build import OTHER_DOCUMENT, German
+from tests.servers.completions import Completions
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config, compose, validate
@@ -47,12 +47,12 @@ def test_a_tool_points_to_an_endpoint_by_configuration(
     assert tool.is_remote
     server.answer = {"choices": [{"text": " wax. \nnext"}]}
     asked = ["Who takes wax from hives?"] * 2
-    assert {one.text for one in tool.run(asked, [ELSEWHERE] * 2)} == {"wax" if key == "qa" else "wax."}
+    assert {one.text for one in tool.run(asked, [OTHER_DOCUMENT] * 2)} == {"wax" if key == "qa" else "wax."}
     assert len(server.payloads) == 1 and server.payloads[0]["seed"] == 3
     assert json.dumps(server.payloads[0]["prompt"]).count("Who takes wax") == 1
     # Another process, or the same command again, asks nobody; another model is another tool.
     for other, requests in (({"model": "tiny", "concurrency": 9}, 1), ({"model": "larger"}, 2)):
-        assert tool_of(**other).run(asked[:1], [ELSEWHERE])[0].text
+        assert tool_of(**other).run(asked[:1], [OTHER_DOCUMENT])[0].text
         assert len(server.payloads) == requests
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.tools.conftest import ARTICLES
-from tests.tools.recorders import German, Writer
+from tests.build import German, Writer
+from tests.tools.build import ARTICLES
 from toolformer.data import Document
 from toolformer.tools.base import Tool
 from toolformer.tools.calculator import Calculator

@@ -13,19 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.build import at_work, made, step
 from tests.conftest import Capture, Log, Patch, free_port, wait_for
-from tests.results.conftest import at_work, made, step
-from tests.tracking.conftest import (
-    answers,
-    evaluate,
-    history,
-    logged_to,
-    mlflow_server,
-    row,
-    rows,
-    start,
-    train,
-)  # fmt: skip
+from tests.tracking.build import answers, evaluate, history, logged_to, mlflow_server, row, rows, start, train
 from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.results import Results

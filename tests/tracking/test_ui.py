@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.build import made, step
 from tests.conftest import Capture, free_port, wait_for
-from tests.results.conftest import made, step
-from tests.tracking.conftest import answers, logged_to, row, start
+from tests.tracking.build import answers, logged_to, row, start
 from toolformer.errors import UserError
 from toolformer.results import Results
 from toolformer.tracking.ui import serve

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM
 
-from tests.training.conftest import SETTINGS, Logs, interrupted, run, same_end, save_model
+from tests.training.build import SETTINGS, Logs, interrupted, run, same_end, save_model
 from toolformer.errors import UserError
 from toolformer.training import checkpoints
 from toolformer.training.loop import PackedTrainer

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.training.conftest import ANNOTATED, TEXTS, build_tokenizer
+from tests.training.build import ANNOTATED, TEXTS, build_tokenizer
 from toolformer.errors import UserError
 from toolformer.training.data import (
     Layout,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.conftest import HELDOUT, ROOT, SETTINGS, perplexity, run, save_model
+from tests.training.build import HELDOUT, ROOT, SETTINGS, perplexity, run, save_model
 
 WORKER = """
 import json, os, sys

@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from tests.training.conftest import CONTEXT, TEXTS, WINDOW, build_model
+from tests.training.build import CONTEXT, TEXTS, WINDOW, build_model
 from toolformer.errors import UserError
 from toolformer.training import attention
 from toolformer.training.data import IGNORED, PackedTexts, single, whole

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tests.training.conftest import HELDOUT, SETTINGS, build_model, perplexity, run, save_model
+from tests.training.build import HELDOUT, SETTINGS, build_model, perplexity, run, save_model
 from toolformer.errors import UserError
 from toolformer.training import lora
 

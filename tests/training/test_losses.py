@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.conftest import CONTEXT, SETTINGS, build_model, run, save_model
+from tests.training.build import CONTEXT, SETTINGS, build_model, run, save_model
 from toolformer.training import losses
 from toolformer.training.data import IGNORED
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.conftest import ANNOTATED, SETTINGS, run
+from tests.training.build import ANNOTATED, SETTINGS, run
 from toolformer.training.objective import LanguageModelling
 
 

@@ -15,7 +15,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.training.conftest import (
+from tests.training.build import (
     ANNOTATED,
     HELDOUT,
     ROOT,

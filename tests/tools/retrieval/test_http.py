@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.tools.recorders import ELSEWHERE
+from tests.build import OTHER_DOCUMENT
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.lm.endpoint import MOST_BYTES
@@ -79,14 +79,16 @@ def scored(number: int, title: str) -> dict[str, Any]:
     return {"document": {"id": f"{number}", "contents": contents}, "score": 1 / number}
 
 
-def titles(retriever: HttpRetriever, query: str, k: int = 1, document: Document = ELSEWHERE) -> list[str]:
+def titles(
+    retriever: HttpRetriever, query: str, k: int = 1, document: Document = OTHER_DOCUMENT
+) -> list[str]:
     (found,) = retriever.retrieve([query], k, [document])
     return [passage.title for passage in found]
 
 
 def test_passages_come_with_title_text_and_score(server: Server) -> None:
     (first, second), (third,), none = HttpRetriever(server.url).retrieve(
-        ["flag", "flag", " "], 2, [ELSEWHERE, Document("d", "", source_id="1"), ELSEWHERE]
+        ["flag", "flag", " "], 2, [OTHER_DOCUMENT, Document("d", "", source_id="1"), OTHER_DOCUMENT]
     )
     assert (first.passage_id, first.title, first.text, first.score) == ("1", "Ghana", "Ghana is text 1.", 1.0)
     assert (second.title, third.title, none) == ("Accra", "Accra", [])
@@ -105,7 +107,7 @@ def test_passages_come_with_title_text_and_score(server: Server) -> None:
 def test_documents_of_other_servers(document: dict[str, Any], server: Server) -> None:
     server.passages = [document]
     tool = WikiSearch(HttpRetriever(f"{server.url}/retrieve"))
-    assert tool.run(["flag"], [ELSEWHERE]) == [Result("Ghana > Ghana is a country.")]
+    assert tool.run(["flag"], [OTHER_DOCUMENT]) == [Result("Ghana > Ghana is a country.")]
     assert server.paths == ["/retrieve"] and tool.is_remote
 
 
@@ -131,13 +133,13 @@ def test_a_tool_that_reads_more_asks_for_more(server: Server) -> None:
 def test_another_answer_is_a_fault(answer: Answer, reason: str, server: Server) -> None:
     server.answer = lambda request: answer
     tool = ToolRuntime(WikiSearch(HttpRetriever(server.url, tries=1)))
-    assert tool.run(["flag"], [ELSEWHERE]) == [Result(reason=reason, fault=True)]
+    assert tool.run(["flag"], [OTHER_DOCUMENT]) == [Result(reason=reason, fault=True)]
 
 
 def test_a_server_that_is_away_is_a_fault_of_all_its_calls() -> None:
     tool = ToolRuntime(WikiSearch(HttpRetriever("http://127.0.0.1:9", tries=1)))
     away = Result(reason="search server does not answer (ConnectError)", fault=True)
-    assert tool.run(["a", "b"], [ELSEWHERE] * 2) == [away] * 2
+    assert tool.run(["a", "b"], [OTHER_DOCUMENT] * 2) == [away] * 2
 
 
 def test_a_request_is_tried_again(server: Server) -> None:
@@ -151,7 +153,7 @@ def test_a_server_that_never_answers_is_left(server: Server) -> None:
     gate = threading.Event()
     server.answer = lambda request: (200, {}, b"" if gate.wait(30) else b"")
     with pytest.raises(Fault, match="ReadTimeout"):
-        HttpRetriever(server.url, timeout=0.2, tries=1).retrieve(["a"], 1, [ELSEWHERE])
+        HttpRetriever(server.url, timeout=0.2, tries=1).retrieve(["a"], 1, [OTHER_DOCUMENT])
     gate.set()
 
 
@@ -171,7 +173,7 @@ def test_by_configuration_results_are_cached_under_address_and_topk(server: Serv
             compose("generate", [*overrides, "tool.search.cache=true", f"paths.root={tmp_path}", *more])
         )
         assert "hunter2" not in str(masked(config.tool["search"].implementation))
-        return instantiate.tools(config)["search"].run(["flag"], [ELSEWHERE])[0].text
+        return instantiate.tools(config)["search"].run(["flag"], [OTHER_DOCUMENT])[0].text
 
     assert [search() for _ in range(2)] == ["Ghana > Ghana is text 1."] * 2
     assert server.paths == ["/retrieve?key=hunter2"], "the second is from the cache"

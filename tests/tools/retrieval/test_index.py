@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.build import OTHER_DOCUMENT
 from tests.conftest import Refused
-from tests.tools.recorders import ELSEWHERE
 from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.errors import UserError
@@ -48,9 +48,9 @@ def test_a_corpus_is_indexed_and_searched(
     assert main(command(corpus, folder, "index.passage_words=12")) == 0
     assert capsys.readouterr().out == f"{folder}: 4 passages, bm25\n"
     retriever = BM25(index_path=str(folder))
-    ((found,),) = retriever.retrieve(["bees honey"], 3, [ELSEWHERE])
+    ((found,),) = retriever.retrieve(["bees honey"], 3, [OTHER_DOCUMENT])
     assert (found.passage_id, found.title, found.text) == ("8", "Bees", "Bees Bees make honey & wax.")
-    ((found,),) = retriever.retrieve(["warns ships"], 1, [ELSEWHERE])
+    ((found,),) = retriever.retrieve(["warns ships"], 1, [OTHER_DOCUMENT])
     assert (found.passage_id, found.article, found.title) == ("7#1", "7", "Lighthouse")
     own = Document("x", "", source_id="7")
     assert retriever.retrieve(["warns ships lamp"], 3, [own]) == [[]], "no piece of one's own article"
@@ -99,7 +99,7 @@ def test_a_damaged_index_is_refused_and_built_again(
     assert "\n" not in str(caught.value)
     assert main(command(corpus, folder)) == 0
     assert "is damaged; it is built again" in " ".join(capsys.readouterr().err.split())
-    ((found,),) = BM25(index_path=str(folder)).retrieve(["honey"], 1, [ELSEWHERE])
+    ((found,),) = BM25(index_path=str(folder)).retrieve(["honey"], 1, [OTHER_DOCUMENT])
     assert "honey" in found.text
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.tools.conftest import ARTICLES
-from tests.tools.recorders import ELSEWHERE
-from tests.tools.test_search import titles
+from tests.build import OTHER_DOCUMENT
+from tests.tools.build import ARTICLES, titles
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.tools.retrieval import index, java, lucene
@@ -46,7 +45,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Lucene:
 def test_it_answers_as_the_embedded_retriever(small: Lucene, retriever: BM25) -> None:
     """Scores too: both are BM25 with the same parameters, and these texts are short enough to count exactly."""
     queries = ["magnetic needle", "honey wax", "shadow of a rod", "water ships lighthouse", "zzzz", ""]
-    ours, theirs = (one.retrieve(queries, 4, [ELSEWHERE] * 6) for one in (small, retriever))
+    ours, theirs = (one.retrieve(queries, 4, [OTHER_DOCUMENT] * 6) for one in (small, retriever))
     assert [[p.title for p in row] for row in ours] == [[p.title for p in row] for row in theirs]
     assert [p.text for row in ours for p in row] == [p.text for row in theirs for p in row]
     assert all(row == sorted(row, key=lambda passage: -passage.score) for row in ours)
@@ -61,7 +60,7 @@ def test_a_document_does_not_find_itself_and_no_term_is_a_query_language(small: 
         "", " ", "\x00", "\ud800", "AND OR NOT (", 'title:"x" && ~', "a" * 100_000, "lighthouse " * 10_000, "🙂" * 500,
         "\\", "*:*", "[* TO *]", "the of and", "lighthouse\ud800",
     ]  # fmt: skip
-    results = WikiSearch(small).run(terms, [ELSEWHERE] * len(terms))
+    results = WikiSearch(small).run(terms, [OTHER_DOCUMENT] * len(terms))
     assert [n for n, one in enumerate(results) if one.text is not None] == [7, 13]
 
 
@@ -69,10 +68,10 @@ def test_a_document_does_not_find_itself_and_no_term_is_a_query_language(small: 
 def test_long_articles_are_narrowed_and_their_passages_know_them(tmp_path: Path) -> None:
     text = f"{'far ' * 30}<b>The compass</b> shows north. {'away ' * 30}"
     whole = Lucene(str(build(tmp_path / "whole", [Passage("A", "Title", text)])), passage_words=10)
-    (found,) = whole.retrieve(["compass north"], 1, [ELSEWHERE])
+    (found,) = whole.retrieve(["compass north"], 1, [OTHER_DOCUMENT])
     assert found[0].text == "The compass shows north. away away away away away away"
     cut = Lucene(str(build(tmp_path / "cut", list(passages_of([Document("A", text, title="Title")], 10)))))
-    (found,) = cut.retrieve(["compass north"], 1, [ELSEWHERE])
+    (found,) = cut.retrieve(["compass north"], 1, [OTHER_DOCUMENT])
     assert (found[0].passage_id, found[0].article, found[0].title) == ("A#4", "A", "Title")
     assert titles(cut, "compass north", document=Document("d", "", source_id="A")) == []
 
@@ -81,7 +80,7 @@ def test_long_articles_are_narrowed_and_their_passages_know_them(tmp_path: Path)
 def test_a_broken_index_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "segments_1").write_bytes(b"not one")
     with pytest.raises(UserError, match="cannot be opened") as caught:
-        Lucene(str(tmp_path)).retrieve(["a"], 1, [ELSEWHERE])
+        Lucene(str(tmp_path)).retrieve(["a"], 1, [OTHER_DOCUMENT])
     assert "\n" not in str(caught.value)
 
 
@@ -127,7 +126,7 @@ def test_both_indexes_of_the_embedded_encyclopedia_rank_alike(tmp_path: Path) ->
     texts = [chance.choice(passages).text.split() for _ in range(600)]
     starts = [chance.randrange(max(1, len(words) - 8)) for words in texts]
     queries = [" ".join(words[start : start + 8]) for words, start in zip(texts, starts, strict=True)]
-    nowhere = [ELSEWHERE] * len(queries)
+    nowhere = [OTHER_DOCUMENT] * len(queries)
     rows = list(zip(ours.retrieve(queries, 5, nowhere), theirs.retrieve(queries, 5, nowhere), strict=True))
     first = sum(a[0].passage_id == b[0].passage_id for a, b in rows if a and b) / len(rows)
     shared = sum(len({p.passage_id for p in a} & {p.passage_id for p in b}) for a, b in rows)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.recorders import ELSEWHERE
+from tests.build import OTHER_DOCUMENT
 from toolformer.data import Document
 from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.retrieval.passages import Passage
@@ -40,7 +40,7 @@ def test_a_query_finds_the_text_with_its_letters(
     monkeypatch.setenv("TOOLFORMER_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "articles.json"
     path.write_text(json.dumps([{"title": title, "extract": text} for title, text in TEXTS.items()]))
-    (found,) = BM25(str(path)).retrieve([query], 1, [ELSEWHERE])
+    (found,) = BM25(str(path)).retrieve([query], 1, [OTHER_DOCUMENT])
     assert [passage.title for passage in found] == ([title] if title else [])
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.completions_server import CHAT, Completions, Misbehaviour, served
-from tests.tools.recorders import ELSEWHERE, German
+from tests.build import OTHER_DOCUMENT, German
+from tests.servers.completions import CHAT, Completions, Misbehaviour, served
 from toolformer.errors import UserError
 from toolformer.lm.endpoint import MOST_BYTES
 from toolformer.lm.language_model import LanguageModel
@@ -152,4 +152,4 @@ def test_a_fault_stays_with_its_call(server: Completions, retriever: BM25) -> No
         (Translation(FewShotTranslator(ask), German()), ["eins", "zwei"]),  # type: ignore[arg-type]
     ):
         server.script = [Misbehaviour(500)]
-        assert {*tool.run(inputs, [ELSEWHERE] * 2)} == {failed, Result("wax")}
+        assert {*tool.run(inputs, [OTHER_DOCUMENT] * 2)} == {failed, Result("wax")}

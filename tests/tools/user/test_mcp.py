@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.build import OTHER_DOCUMENT, answers
 from tests.conftest import free_port, wait_for
-from tests.tools.recorders import ELSEWHERE, answers
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import compose, validate
@@ -77,11 +77,11 @@ def test_a_server_that_is_killed_costs_the_call_that_killed_it() -> None:
 @pytest.mark.parametrize("limits", [Limits(), Limits(timeout=2.0)])
 def test_a_call_that_hangs_ends_in_time_and_costs_only_itself(limits: Limits) -> None:
     slow = McpTool("slow", **stdio(timeout=PATIENCE if limits.timeout else 2.0))
-    assert ToolRuntime(slow).run(["1"], [ELSEWHERE]) == [Result("1 is fine")]
-    (late,) = ToolRuntime(slow, limits).run(["13"], [ELSEWHERE])
+    assert ToolRuntime(slow).run(["1"], [OTHER_DOCUMENT]) == [Result("1 is fine")]
+    (late,) = ToolRuntime(slow, limits).run(["13"], [OTHER_DOCUMENT])
     assert late.fault and late.reason == ("no answer within 2 s a call" if limits.timeout else "timeout")
     add = McpTool("add", **stdio())
-    assert ToolRuntime(add, limits).run(["1"], [ELSEWHERE]) == [Result("2")]
+    assert ToolRuntime(add, limits).run(["1"], [OTHER_DOCUMENT]) == [Result("2")]
 
 
 @pytest.mark.parametrize(

@@ -2,56 +2,20 @@
 
 import json
 import math
-import os
-import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from lm_eval.api.instance import Instance
-from lm_eval.api.model import LM
-from lm_eval.tasks import TaskManager
-from lm_eval.tasks._yaml_loader import load_yaml
 
-from tests.benchmarks.conftest import task
-from tests.build import write, write_math
-from tests.conftest import Log
+from tests.build import Parrot, task_config, write, write_math
 from tests.pages.page import Page
-from toolformer.benchmarks import DATA_FILES, GROUPS, TASKS, TASKS_DIR, WORDINGS
-from toolformer.benchmarks import tasks as prompts_of_tasks
-from toolformer.benchmarks.wordings import TEMPLATES, reworded
+from toolformer.benchmarks import DATA_FILES, GROUPS, TASKS
 from toolformer.errors import UserError
 from toolformer.evaluation import suite
 from toolformer.statistics.intervals import score_interval
 
 WIKI = " \n = Du Fu = \n \n A poet @-@ king , dead . \n"
-GENERATED = {"arithmetic", "dateset", "heldout_perplexity"}
-"""Tasks that need neither a data folder nor the hub."""
-
-
-class Parrot(LM):
-    """Answers each document by a function; a text has log-likelihood -2 a character."""
-
-    def __init__(self, answer: Callable[[dict[str, Any]], str]) -> None:
-        super().__init__()
-        self.answer = answer
-        self.asked: list[Instance] = []
-        self.switched_off: Any
-
-    def generate_until(self, requests: list[Instance]) -> list[str]:
-        self.asked += requests
-        return [self.answer(request.doc) for request in requests]
-
-    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        return [(-1.0, False) for _ in requests]
-
-    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
-        self.asked += requests
-        return [-2.0 * len(request.args[0]) for request in requests]
 
 
 @pytest.fixture
@@ -59,31 +23,6 @@ def data_dir(tmp_path: Path) -> Path:
     write_math(tmp_path)
     write(tmp_path, "wikitext2/test_raw", [{"text": WIKI}])
     return tmp_path
-
-
-def config(name: str) -> dict[str, Any]:
-    [path] = TASKS_DIR.glob(f"*/{name}.yaml")
-    found: dict[str, Any] = load_yaml(path)
-    return found
-
-
-def test_every_task_file_loads_and_is_listed() -> None:
-    found = TaskManager(include_path=TASKS_DIR, include_defaults=False)
-    assert sorted(found.all_subtasks) == sorted(TASKS)
-    assert sorted(found.all_groups) == sorted(GROUPS)
-    assert len(TASKS) == len(set(TASKS))
-
-
-@given(st.text(), st.text(min_size=1), st.sampled_from([*TEMPLATES]))
-def test_every_wording_asks_the_same_in_other_words(context: str, text: str, kind: str) -> None:
-    doc = {"context": context, "question": text, "text": text}
-    prompts = {
-        wording: reworded(kind, getattr(prompts_of_tasks, kind, ""), wording)(doc) for wording in WORDINGS[1:]
-    }
-    assert len(set(prompts.values())) == 4
-    for prompt in prompts.values():
-        assert text.strip() in prompt
-        assert context.strip() in prompt or kind not in ("math_prompt", "passage_prompt")
 
 
 def test_a_wording_changes_the_prompts_alone(data_dir: Path) -> None:
@@ -142,7 +81,7 @@ def test_perplexity_by_words_where_tokens_are_unknown(data_dir: Path, tmp_path: 
 
 def test_tools_that_a_task_may_not_use(data_dir: Path) -> None:
     """Section 4.2 of the paper; perplexity is scored, and so never meets a tool."""
-    off = {name: suite.switched_off(config(name).get("metadata"), name) for name in TASKS}
+    off = {name: suite.switched_off(task_config(name).get("metadata"), name) for name in TASKS}
     expected = dict.fromkeys(GROUPS["lama"], {"search"}) | dict.fromkeys(GROUPS["qa"], {"qa"})
     assert {name: tools for name, tools in off.items() if tools} == expected
     write(data_dir, "nq_open/dev", [{"id": "1", "question": "Who?", "answers": ["Ada"]}])
@@ -188,27 +127,6 @@ def test_missing_data_is_named_before_anything_is_read(name: str, tmp_path: Path
         suite.load([name], {"data_dir": str(tmp_path)})
 
 
-def test_a_task_pins_its_data_and_has_room_for_the_words_it_scores() -> None:
-    for name in TASKS:
-        found = config(name)
-        if found["output_type"] == "generate_until":
-            settings = found["generation_kwargs"]
-            assert settings["until"] == [] and not settings["do_sample"] and settings["max_gen_toks"] >= 24
-        if name not in GENERATED:
-            metadata = found["metadata"]
-            hub = metadata["hub"]
-            assert metadata["published_rows"] > 0 and hub["path"] and hub["split"]
-            # A commit, or the reason why there is none beside it in the file.
-            [path] = TASKS_DIR.glob(f"*/{name}.yaml")
-            pinned = re.fullmatch(r"[0-9a-f]{40}", str(hub.get("revision", "")))
-            assert pinned or "No commit" in path.read_text() or "no versions to pin" in path.read_text()
-    words_of = {"lama": 5, "temporal": 5, "qa": 20, "mlqa": 10, "mlqa_all_en": 10, "xquad": 10}
-    for group, words in words_of.items():
-        for score in (config(name)["process_results"] for name in GROUPS[group]):
-            for before in (words - 1, words):
-                assert score({"answers": ["x"]}, ["w " * before + "x"]) == {"score": 100.0 * (before < words)}
-
-
 @pytest.fixture
 def tasks(tmp_path: Path) -> Path:
     Page("extending").write_files(tmp_path)
@@ -252,31 +170,6 @@ def test_a_users_task_that_cannot_be_used_is_one_line(tasks: Path, old: str, new
         file.write_text(file.read_text().replace(old, new))
     with pytest.raises(UserError, match=message):
         suite.load(["moons_quiz"], tasks_dir=tasks)
-
-
-@pytest.mark.real
-@pytest.mark.skipif(not os.environ.get("TOOLFORMER_DATA_DIR"), reason="TOOLFORMER_DATA_DIR is not set")
-@pytest.mark.parametrize(
-    ("name", "kept", "out_of_reach"),
-    [
-        ("lama_squad", 213, 0), ("lama_trex", 28764, 0), ("svamp", 1000, 0), ("mawps", 2373, 0), ("webqs", 2032, 10),
-        ("nq", 3610, 2), ("triviaqa", 11313, 7), ("xquad_es", 1190, 35), ("xquad_zh", 1190, 35), ("xquad_en", 1190, 35),
-        ("wikitext_perplexity", 60, None),
-    ],
-)  # fmt: skip
-def test_real_benchmarks_are_whole_and_their_answers_are_right(
-    name: str, kept: int, out_of_reach: int | None, caplog: Log
-) -> None:
-    """Rows left after the filters, and how many have no answer that the score can see (longer than it reads)."""
-    made = task(name)
-    rows = [dict(row) for row in made.test_docs()]
-    assert len(rows) == kept and "but the published set" not in caplog.text
-    if out_of_reach is not None:
-        scores = [
-            max(made.process_results(row, [f" {text}."])["score"] for text in row.get("answers", [row.get("answer")]))
-            for row in rows
-        ]  # fmt: skip
-        assert scores.count(0.0) == out_of_reach
 
 
 def test_a_copy_of_the_data_is_the_same_data(tmp_path: Path) -> None:

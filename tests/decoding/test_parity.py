@@ -1,9 +1,8 @@
-"""lm-eval's own published tasks give the same numbers through our model class as through its `hf` class.
+"""lm-eval's published tasks give the same numbers through our model class as through its `hf` class.
 
 The tasks are lm-eval's files word for word; only their rows are made up here, in the published layout.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +11,17 @@ import pytest
 from lm_eval.api.model import LM
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
-from lm_eval.tasks._yaml_loader import load_yaml
-from tokenizers import processors
 
-from tests.conftest import tiny_model, tiny_tokenizer
+from tests.build import ARC_QUESTIONS, bos_tokenizer, published_task
+from tests.conftest import tiny_model
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.lm.language_model import LanguageModel
 
-PUBLISHED = Path(lm_eval.__file__).parent / "tasks"
 WIKITEXT = [
     " \n = Stone Bridge = \n \n The bridge , built in 1843 , crosses the river @-@ side road . It is 1 @,@ 200 feet "
     "long . \n \n = = History = = \n \n A first bridge of wood fell in a flood ; nobody was hurt . \n",
     " \n = Marsh Warbler = \n \n The marsh warbler is a small bird that sings at night . \n" * 12,
-]
-QUESTIONS = [
-    {"question": question, "choices": {"text": choices, "label": list("ABCD")}, "answerKey": key}
-    for question, choices, key in (
-        ("Which of these is a liquid at room temperature?", ["iron", "water", "oxygen", "sand"], "B"),
-        ("What do plants take from the air?", ["carbon dioxide", "gold", "salt", "light bulbs"], "A"),
-        ("Which animal lays eggs?", ["cow", "horse", "hen", "whale"], "C"),
-    )
 ]
 PASSAGES = [
     "She put the kettle on and waited for the water to boil, and then she poured the water",
@@ -40,23 +29,12 @@ PASSAGES = [
 ]
 
 
-def published(place: Path, task: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """A published task, reading `rows`."""
-    config = dict(load_yaml(PUBLISHED / task, resolve_func=True))
-    file = place / f"{config['task']}.jsonl"
-    file.write_text("\n".join(map(json.dumps, rows)))
-    for split in ("training_split", "validation_split"):
-        config.pop(split, None)
-    config |= {"dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(file)}}}
-    return {**config, "dataset_name": None, "test_split": "test"}
-
-
 @pytest.fixture
 def tasks(tmp_path: Path) -> Any:
     configs = [
-        published(tmp_path, "wikitext/wikitext.yaml", [{"page": text} for text in WIKITEXT]),
-        published(tmp_path, "arc/arc_easy.yaml", QUESTIONS),
-        published(tmp_path, "lambada/lambada_openai.yaml", [{"text": text} for text in PASSAGES]),
+        published_task(tmp_path, "wikitext/wikitext.yaml", [{"page": text} for text in WIKITEXT]),
+        published_task(tmp_path, "arc/arc_easy.yaml", ARC_QUESTIONS),
+        published_task(tmp_path, "lambada/lambada_openai.yaml", [{"text": text} for text in PASSAGES]),
     ]
     return lambda: TaskManager(include_defaults=False).load(configs)
 
@@ -89,22 +67,12 @@ def test_published_tasks_with_a_tiny_model(tiny_gpt2: LanguageModel, tasks: Any)
     check(tiny_gpt2, tasks)
 
 
-def beginning(times: int = 1) -> Any:
-    """A tokenizer that begins texts itself, as Llama's, Gemma's and Mistral's do. GLM's puts two tokens."""
-    tokenizer = tiny_tokenizer()
-    begin = str(tokenizer.bos_token)
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{begin} " * times + "$A", special_tokens=[(begin, tokenizer.bos_token_id)]
-    )
-    return tokenizer
-
-
 @pytest.mark.parametrize(("architecture", "times"), [("llama", 1), ("gemma3", 2)])
 def test_published_tasks_with_a_tokenizer_that_begins_texts_itself(
     tasks: Any, architecture: str, times: int
 ) -> None:
     """lm-eval counts its BOS as a text's first token."""
-    tokenizer = beginning(times)
+    tokenizer = bos_tokenizer(times)
     language_model = LanguageModel(tiny_model(architecture, len(tokenizer)), tokenizer)
     assert language_model.bos_ids == [tokenizer.bos_token_id] * times
     check(language_model, tasks)

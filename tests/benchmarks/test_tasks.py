@@ -1,0 +1,84 @@
+"""The project's task files: all load and are listed, pin their data, and ask in every wording; real data is whole."""
+
+import os
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lm_eval.tasks import TaskManager
+
+from tests.benchmarks.build import task
+from tests.build import task_config
+from tests.conftest import Log
+from toolformer.benchmarks import GROUPS, TASKS, TASKS_DIR, WORDINGS
+from toolformer.benchmarks import tasks as prompts_of_tasks
+from toolformer.benchmarks.wordings import TEMPLATES, reworded
+
+GENERATED = {"arithmetic", "dateset", "heldout_perplexity"}
+"""Tasks that need neither a data folder nor the hub."""
+
+
+def test_every_task_file_loads_and_is_listed() -> None:
+    found = TaskManager(include_path=TASKS_DIR, include_defaults=False)
+    assert sorted(found.all_subtasks) == sorted(TASKS)
+    assert sorted(found.all_groups) == sorted(GROUPS)
+    assert len(TASKS) == len(set(TASKS))
+
+
+@given(st.text(), st.text(min_size=1), st.sampled_from([*TEMPLATES]))
+def test_every_wording_asks_the_same_in_other_words(context: str, text: str, kind: str) -> None:
+    doc = {"context": context, "question": text, "text": text}
+    prompts = {
+        wording: reworded(kind, getattr(prompts_of_tasks, kind, ""), wording)(doc) for wording in WORDINGS[1:]
+    }
+    assert len(set(prompts.values())) == 4
+    for prompt in prompts.values():
+        assert text.strip() in prompt
+        assert context.strip() in prompt or kind not in ("math_prompt", "passage_prompt")
+
+
+def test_a_task_pins_its_data_and_has_room_for_the_words_it_scores() -> None:
+    for name in TASKS:
+        found = task_config(name)
+        if found["output_type"] == "generate_until":
+            settings = found["generation_kwargs"]
+            assert settings["until"] == [] and not settings["do_sample"] and settings["max_gen_toks"] >= 24
+        if name not in GENERATED:
+            metadata = found["metadata"]
+            hub = metadata["hub"]
+            assert metadata["published_rows"] > 0 and hub["path"] and hub["split"]
+            # A commit, or the reason why there is none beside it in the file.
+            [path] = TASKS_DIR.glob(f"*/{name}.yaml")
+            pinned = re.fullmatch(r"[0-9a-f]{40}", str(hub.get("revision", "")))
+            assert pinned or "No commit" in path.read_text() or "no versions to pin" in path.read_text()
+    words_of = {"lama": 5, "temporal": 5, "qa": 20, "mlqa": 10, "mlqa_all_en": 10, "xquad": 10}
+    for group, words in words_of.items():
+        for score in (task_config(name)["process_results"] for name in GROUPS[group]):
+            for before in (words - 1, words):
+                assert score({"answers": ["x"]}, ["w " * before + "x"]) == {"score": 100.0 * (before < words)}
+
+
+@pytest.mark.real
+@pytest.mark.skipif(not os.environ.get("TOOLFORMER_DATA_DIR"), reason="TOOLFORMER_DATA_DIR is not set")
+@pytest.mark.parametrize(
+    ("name", "kept", "out_of_reach"),
+    [
+        ("lama_squad", 213, 0), ("lama_trex", 28764, 0), ("svamp", 1000, 0), ("mawps", 2373, 0), ("webqs", 2032, 10),
+        ("nq", 3610, 2), ("triviaqa", 11313, 7), ("xquad_es", 1190, 35), ("xquad_zh", 1190, 35), ("xquad_en", 1190, 35),
+        ("wikitext_perplexity", 60, None),
+    ],
+)  # fmt: skip
+def test_real_benchmarks_are_whole_and_their_answers_are_right(
+    name: str, kept: int, out_of_reach: int | None, caplog: Log
+) -> None:
+    """Rows left after the filters, and how many have no answer that the score can see (longer than it reads)."""
+    made = task(name)
+    rows = [dict(row) for row in made.test_docs()]
+    assert len(rows) == kept and "but the published set" not in caplog.text
+    if out_of_reach is not None:
+        scores = [
+            max(made.process_results(row, [f" {text}."])["score"] for text in row.get("answers", [row.get("answer")]))
+            for row in rows
+        ]  # fmt: skip
+        assert scores.count(0.0) == out_of_reach

@@ -1,0 +1,43 @@
+"""Decoding by the decoder and by the reference."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests import reference
+from tests.build import CALLING, DOCUMENTS, PIECES, tools
+from toolformer.decoding.decoder import Completion, Decoder
+from toolformer.lm.language_model import LanguageModel
+
+Outcome = list[Completion]
+
+
+def decode_both_ways(
+    model: LanguageModel,
+    prompts: Sequence[str],
+    new_tokens: int = 12,
+    stop: Sequence[str] = (),
+    **settings: Any,
+) -> tuple[Outcome, Outcome]:
+    """What the decoder makes of prompts, and what the reference does."""
+    decoder = Decoder(model, tools(), batch_size=3, **settings)
+    completions = decoder.complete(prompts, DOCUMENTS, max_new_tokens=new_tokens, stop=stop)
+    expected = [
+        reference.decode(model, prompt, new_tokens, tools(), document, stop=stop, **settings)[0]
+        for prompt, document in zip(prompts, DOCUMENTS, strict=True)
+    ]
+    return completions, expected
+
+
+CALLS = (*PIECES[:4], "[Calendar(abcd) -> AB 2]", "people [Calendar(ab) -> AB 1]")
+
+
+CALLING_SETTINGS = {"k": 20, "max_call_tokens": 20}
+
+
+def decoded(model: LanguageModel, **settings: Any) -> list[Completion]:
+    return Decoder(model, tools(), **settings).complete(CALLING, DOCUMENTS, max_new_tokens=12)
+
+
+def names(completions: Sequence[Completion]) -> list[str]:
+    """The tools that were called."""
+    return [call.tool for completion in completions for call in completion.calls]
