@@ -16,7 +16,7 @@ WORKER = """
 import json, os, sys
 from dataclasses import replace
 from pathlib import Path
-from tests.training.conftest import HELDOUT, SETTINGS, TEXTS
+from tests.training.build import HELDOUT, SETTINGS, TEXTS
 from toolformer.errors import UserError
 from toolformer.training import losses
 from toolformer.training.distributed import end_of_process

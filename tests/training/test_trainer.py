@@ -101,7 +101,7 @@ def test_the_best_checkpoint_is_kept_not_the_last(gpt2_folder: Path, tmp_path: P
 KILLED = """
 import os, sys
 from pathlib import Path
-from tests.training.conftest import run
+from tests.training.build import run
 
 def on_log(metrics, step):
     if "loss" in metrics and step == 5:
