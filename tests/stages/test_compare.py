@@ -39,7 +39,7 @@ def test_the_command_prints_tables_and_json(smoke_runs: Path, capsys: Capture, m
     monkeypatch.setenv("TOOLFORMER_DATA_DIR", "gone")  # which need not be there any more
     assert main(["compare", "latest:model", "latest:toolformer", "name=smoke", root]) == 0
     shown = capsys.readouterr().out
-    assert all(part in shown for part in ("(Holm)", "only A", "B / A", "Settings that differ"))
+    assert all(part in shown for part in ("McNemar", "Holm", "Only A", "B / A", "Settings that differ"))
 
 
 def test_wrong_runs_are_one_line(smoke_runs: Path, refused: Refused) -> None:

@@ -218,3 +218,22 @@ def test_slurm_jobs_are_submitits() -> None:
     with pytest.raises(UserError, match="memory"):
         compose("evaluate", [*words, "hydra.launcher.memory=8"], with_hydra=True)
     assert type(instantiate(launcher, submitit_folder="x", _convert_="all")).__name__ == "SlurmLauncher"
+
+
+def test_texts_that_look_like_numbers_stay_as_typed() -> None:
+    words = ["name=1e-5", "corpus=jsonl", "corpus.path=1e3", "dataset=52137e92", "model=true", "seed=3"]
+    config = compose("generate", words)
+    assert (config.name, config.corpus.path, config.dataset, config.model) == (
+        "1e-5",
+        "1e3",
+        "52137e92",
+        "true",
+    )
+    assert config.seed == 3 and compose("generate", ["heldout.path=null"]).heldout.path is None
+    jobs = parse("report", ["experiment=smoke", "name=1e-5,1e-6"]).jobs("report", {"report": ["name"]})
+    assert {compose("report", job).name for job in jobs} == {"1e-5", "1e-6"}
+
+
+@pytest.mark.parametrize("name", ["a@b", "_x", "../x"])
+def test_a_name_that_no_report_could_have_is_refused_early(name: str, refused: Refused) -> None:
+    assert f"name is '{name}'; it must be a letter or digit, then" in refused("generate", f"name={name}")

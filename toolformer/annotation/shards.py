@@ -71,7 +71,12 @@ class ShardStore:
     def floor(self) -> float | None:
         """The lowest τ_f in nats that the shards' losses serve; None if it was not recorded."""
         path = self.folder / "floor"
-        return float(path.read_text()) if path.is_file() else None
+        try:
+            return float(path.read_text()) if path.is_file() else None
+        except ValueError as error:  # which candidates were scored is not known any more
+            raise UserError(
+                f"{path} is damaged; remove {self.folder}, and the same command annotates again"
+            ) from error
 
     def require_floor(self, floor: float) -> None:
         """Records the floor of new shards. UserError if that of the present ones is higher."""
@@ -89,7 +94,8 @@ class ShardStore:
     def shard_size(self) -> int | None:
         """Documents per shard; None before the first one."""
         path = self.folder / "shard_size"
-        return int(path.read_text()) if path.is_file() else None
+        text = path.read_text() if path.is_file() else ""
+        return int(text) if text.isdecimal() else None
 
     def keep_shard_size(self, size: int) -> None:
         """Records the documents per shard, unless that was done."""

@@ -1,6 +1,6 @@
 """The command line: `toolformer generate | train | evaluate | report`, and the commands of `COMMANDS`.
 
-The four stages are Hydra applications; their configuration is checked before anything heavy is imported. Bad input ends
+The configuration of a stage is checked before anything heavy is imported. Bad input ends
 in one line and exit code 2.
 """
 

@@ -20,7 +20,8 @@ from toolformer.results.provenance import masked_flat
 from toolformer.stages.config.keys import meant
 from toolformer.stages.config.like import like
 from toolformer.stages.config.messages import one_line
-from toolformer.stages.config.schema import register
+from toolformer.stages.config.schema import Config, register
+from toolformer.step import all_settings
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 CONF = next((folder for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if folder.is_dir()), _PACKAGE)
@@ -33,8 +34,7 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
     UserError, in one line, for an unknown key, a wrong type or a broken override.
     """
     register()
-    # Ids of runs may look like numbers, 52137e92 for one.
-    overrides = [re.sub(r"^((?:like|dataset|checkpoint)=)(\d+e?\d*)$", r"\1'\2'", word) for word in overrides]
+    overrides = [as_typed(word) for word in overrides]
     overrides = allow_new_tools(overrides)
     given = dict(override.lstrip("+").partition("=")[::2] for override in overrides)
     GlobalHydra.instance().clear()
@@ -71,6 +71,27 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
 def allow_new_tools(overrides: Sequence[str]) -> list[str]:
     """Overrides whose decoding settings by tool take, of Hydra, a tool that the experiment's own lack."""
     return [re.sub(r"^(?=decoding\.(?:by_tool|stand_in)\b)", "++", word) for word in overrides]
+
+
+def as_typed(override: str) -> str:
+    """An override whose value is a text and looks like a number or a truth value, quoted: Hydra would change 1e3 to 1000.0."""
+    key, sign, value = override.partition("=")
+    if not sign or key.lstrip("+") not in _text_keys():
+        return override
+    parts = [f"'{part}'" if re.fullmatch(_NOT_TEXT, part) else part for part in value.split(",")]
+    return f"{key}={','.join(parts)}"
+
+
+_NOT_TEXT = re.compile(
+    r"[+-]?[\d_]*\.?[\d_]+(?:e[+-]?\d+)?|[+-]?\d[\d_]*\.(?:e[+-]?\d+)?|inf|nan|true|false", re.IGNORECASE
+)
+"""What Hydra reads as a number or a truth value."""
+
+
+@functools.cache
+def _text_keys() -> set[str]:
+    """The keys that hold a text, with those of the schema's groups."""
+    return {setting.key for setting in all_settings(Config()) if str in setting.types}
 
 
 @functools.lru_cache(maxsize=32)

@@ -10,7 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from toolformer.errors import UsageError, UserError
-from toolformer.stages.config.composition import compose
+from toolformer.stages.config.composition import as_typed, compose
 from toolformer.stages.config.messages import one_line
 
 _OF_HYDRA = re.compile(r"[+~]*hydra[./@=:](?!searchpath=)")  # every job finds the user's own files
@@ -42,6 +42,7 @@ def parse(stage: str, overrides: Sequence[str]) -> Sweep:
 
     UserError for a broken override, or a launcher that is not installed.
     """
+    overrides = [as_typed(word) for word in overrides]
     of_hydra = tuple(filter(_OF_HYDRA.match, overrides))
     _check_launcher(of_hydra)
     fixed, choices = _taken_apart([word for word in overrides if word not in of_hydra])
