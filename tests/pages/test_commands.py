@@ -30,7 +30,7 @@ def documented() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for page in PAGES:
         for fenced, indented in BLOCK.findall(page.read_text(encoding="utf-8")):
-            place = "run" if fenced and page.name in ("tools.md", "extending.md") else page.name
+            place = "run" if fenced and page.name in ("your-own.md", "extending.md") else page.name
             for line in re.sub(r"\\\n\s*", "", fenced or indented).splitlines():
                 if match := COMMAND.match(line.strip()):
                     command = re.split(r"\s+#|;|\s&", match[1])[0].strip()

@@ -1,4 +1,4 @@
-"""docs/quickstart.md, docs/tools.md, docs/extending.md and the README, command by command, with tiny models."""
+"""docs/quickstart.md, docs/your-own.md, docs/extending.md and the README, command by command, with tiny models."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ from toolformer.cli import main
 from toolformer.results import Results
 from toolformer.tools.user.functions import FunctionTool
 
-QUICKSTART, TOOLS, EXTENDING = Page("quickstart"), Page("tools"), Page("extending")
+QUICKSTART, YOUR_OWN, EXTENDING = Page("quickstart"), Page("your-own"), Page("extending")
 
 
 @pytest.fixture
@@ -52,34 +52,47 @@ def test_every_command_of_the_quickstart_runs(place: Path, calling_model: Path, 
     assert (place / "runs" / "report" / "default" / "report.md").is_file()
 
 
-def test_every_command_of_the_page_of_tools_runs(place: Path, capsys: Capture) -> None:
-    """With a model that has learnt to write calls, most of them without results."""
-    TOOLS.write_files(place)
+@pytest.fixture
+def tutorial(place: Path) -> list[str]:
+    """The tutorial's files, and overrides for a model that has learnt to write calls; they keep every call at any threshold."""
+    YOUR_OWN.write_files(place)
     save_model(place / "model", ["is [roman(14)] XIV", "is [roman(9)] IX", "is [roman(x)] x", "the number"])
-    done: set[Path] = set()
-    for command in TOOLS.commands:
+    few = [
+        "trainer.epochs=null",
+        "trainer.max_steps=30",
+        "evaluation.limit=2",
+        "evaluation.perplexity_limit=2",
+    ]
+    return [*tiny(place / "model", ["roman"], "texts.jsonl"), *few]
+
+
+def test_every_command_of_the_tutorial_runs(place: Path, tutorial: list[str], capsys: Capture) -> None:
+    for command in YOUR_OWN.commands:
         stage = command.words[0]
         if stage == "tool":
             command.answers(capsys)
             continue
-        more = [*tiny(place / "model", ["roman"], "texts.jsonl"), "trainer.max_steps=30"]
+        more = [] if stage in ("compare", "report") else tutorial
         assert main([*command.words, *more]) == 0, capsys.readouterr().err
         shown = capsys.readouterr().out
-        if stage == "generate":
-            (folder,) = {run.folder for run in Results(Path("runs")).runs("generate")} - done
-            done.add(folder)
-            rows: list[dict[str, Any]] = pq.read_table(folder / "candidates.parquet").to_pylist()
-            scored = [(row["call_input"], row["result"]) for row in rows if row["status"] == "scored"]
-            inputs, results = zip(*scored, strict=True)
-            assert {"14", "9"} & set(inputs)
-            assert list(results) == [one.text for one in FunctionTool("roman.py:roman").run(inputs, [])]
-            data = pq.read_table(folder / "dataset_augmented.parquet")
-            texts = [row["text"] for row in data.to_pylist()]
-            assert all(find(text, {"roman"}) for text in texts), "C* holds the calls with their results"
         if stage == "complete":
             ((_, _, call),) = find(shown, {"roman"})
             assert call.tool == "roman" and call.input in ("14", "9") and call.result in ("XIV", "IX"), shown
-    assert len(done) == 3, "each of the page's annotations has its own folder"
+    results = Results(Path("runs"))
+    assert [len(results.runs(stage)) for stage in ("generate", "train", "evaluate")] == [2, 2, 4]
+    for run in results.runs("generate"):
+        rows: list[dict[str, Any]] = pq.read_table(run.folder / "candidates.parquet").to_pylist()
+        scored = [(row["call_input"], row["result"]) for row in rows if row["status"] == "scored"]
+        inputs, answers = zip(*scored, strict=True)
+        assert {"14", "9"} & set(inputs)
+        assert list(answers) == [result.text for result in FunctionTool("roman.py:roman").run(inputs, [])]
+    report = (place / "runs" / "report" / "roman" / "report.md").read_text(encoding="utf-8")
+    assert r"roman\_quiz" in report
+    (python,) = re.findall(
+        r"^```python\n(from toolformer import.*?)^```", YOUR_OWN.text, re.MULTILINE | re.DOTALL
+    )
+    exec(python.replace('"experiment=roman"', f'"experiment=roman", *{tutorial!r}'), {})
+    assert "[roman(" in capsys.readouterr().out
 
 
 def test_every_command_of_the_page_of_extensions_runs(place: Path, capsys: Capture) -> None:

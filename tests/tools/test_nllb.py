@@ -86,7 +86,7 @@ FLOAT32: Any = {"dtype": "float32"}
 
 
 def test_every_code_of_the_table_is_one_of_nllbs() -> None:
-    assert len(NLLB_LANGUAGES) == 117  # docs/translation.md says so
+    assert len(NLLB_LANGUAGES) == 117  # docs/bundled-tools.md says so
     assert set(NLLB_LANGUAGES.values()) <= set(FAIRSEQ_LANGUAGE_CODES)
     codes = list(NLLB_LANGUAGES.values())
     assert {label for label, code in NLLB_LANGUAGES.items() if codes.count(code) > 1} == {"sh", "hr"}
