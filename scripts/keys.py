@@ -1,7 +1,7 @@
 """The table of keys, made from the schema: docs/keys.md (`python scripts/keys.py > docs/keys.md`)."""
 
-from toolformer.stages.config.composition import compose
 from toolformer.stages.config import keys as schema
+from toolformer.stages.config.composition import compose
 from toolformer.stages.config.keys import EVERY, Key
 
 _HEAD = """\
