@@ -133,3 +133,25 @@ def test_a_shard_of_millions_of_equal_rows_is_made_again(tmp_path: Path) -> None
     with pytest.raises(UserError, match="run the same command again"):
         store.documents("two")
     assert not waiting.exists()
+
+
+@pytest.mark.parametrize("text", ["", "half"])
+def test_a_damaged_floor_is_named_where_shards_depend_on_it(tmp_path: Path, text: str) -> None:
+    store = ShardStore(tmp_path)
+    store.require_floor(0.5)
+    (tmp_path / "floor").write_text(text)
+    store.require_floor(0.25)
+    assert store.floor == 0.25  # no shard yet
+    store.write("one", [ROW], FUNNEL, DOCUMENTS)
+    (tmp_path / "floor").write_text(text)
+    with pytest.raises(UserError, match="floor is damaged; write the score.floor into it"):
+        store.require_floor(0.25)
+
+
+@pytest.mark.parametrize("text", ["", "x"])
+def test_a_damaged_shard_size_is_recorded_anew(tmp_path: Path, text: str) -> None:
+    store = ShardStore(tmp_path)
+    (tmp_path / "shard_size").write_text(text)
+    assert store.shard_size is None
+    store.keep_shard_size(8)
+    assert store.shard_size == 8

@@ -100,6 +100,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["generate", "--help", "foo=1"], "there is no key 'foo'"),
         (["generate", "model=${oc.env:TOOLFORMER_UNSET}"], "model: KeyError raised while resolving interpolation"),
         (["generate", "paths.root=README.md"], "README.md cannot be a folder"),
+        (["generate", "tools.calculator.places=equals"], "there is no key 'tools.calculator.places' (did you mean "),
         (["generate", "corpus.limt=3"], "there is no key 'corpus.limt' (did you mean corpus.limit?)"),
         (["generate", "+tool.calculater.samples=3"], "unknown tool 'calculater' (did you mean calculator?)"),
         (["generate", "tool.dragn.samples=3"], "for a custom tool (tool_sources) add +tool@tool.dragn=user before tool.dragn.samples"),

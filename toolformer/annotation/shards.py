@@ -69,14 +69,22 @@ class ShardStore:
 
     @property
     def floor(self) -> float | None:
-        """The lowest τ_f in nats that the shards' losses serve; None if it was not recorded."""
+        """The lowest τ_f in nats that the shards' losses serve; None if it was not recorded.
+
+        UserError if the record is damaged: of shards that are there, nothing else tells.
+        """
         path = self.folder / "floor"
         try:
-            return float(path.read_text()) if path.is_file() else None
-        except ValueError as error:  # which candidates were scored is not known any more
+            return float(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            if not any(self.folder.glob("*.sha256")):
+                return None
             raise UserError(
-                f"{path} is damaged; remove {self.folder}, and the same command annotates again"
-            ) from error
+                f"{path} is damaged; write the score.floor into it with which the annotation began, or remove {self.folder}, "
+                "and the same command annotates again"
+            ) from None
 
     def require_floor(self, floor: float) -> None:
         """Records the floor of new shards. UserError if that of the present ones is higher."""
@@ -92,10 +100,11 @@ class ShardStore:
 
     @property
     def shard_size(self) -> int | None:
-        """Documents per shard; None before the first one."""
-        path = self.folder / "shard_size"
-        text = path.read_text() if path.is_file() else ""
-        return int(text) if text.isdecimal() else None
+        """Documents per shard; None before the first one, or if the record is damaged."""
+        try:
+            return max(1, int((self.folder / "shard_size").read_bytes()))
+        except (FileNotFoundError, ValueError):
+            return None
 
     def keep_shard_size(self, size: int) -> None:
         """Records the documents per shard, unless that was done."""

@@ -60,6 +60,12 @@ def compose(stage: str, overrides: Sequence[str], with_hydra: bool = False) -> D
                 f"heldout={value}: to choose a file of the group corpus, write corpus@heldout={value}"
             ) from error
         raise UsageError(one_line(error)) from error
+    except TypeError as error:  # a name in a list: tools.calculator for tool.calculator
+        index = re.search(r"Index '([^']*)'", str(error))
+        key = next((key for key in given if index and index[1] in key.split(".")[1:]), None)
+        if key is None:
+            raise
+        raise UsageError(_unknown_key(stage, key, given[key])) from error
     except ValueError as error:
         # Hydra's message for a group that is given a number names no key.
         groups = " ".join(

@@ -51,8 +51,11 @@ class Plan:
         self._is_stopped = False
         self._folder = Path(config.paths.root) / "annotate" / "plans"
         self._path = self._kept_path()
-        with suppress(OSError, ValueError):  # there is none, or it was damaged
-            self.documents, self.skipped = json.loads(self._path.read_bytes()) if self._path else ({}, {})
+        with suppress(OSError, ValueError, TypeError, AttributeError):  # there is none, or it was damaged
+            documents, skipped = json.loads(self._path.read_bytes()) if self._path else ({}, {})
+            self.documents, self.skipped = (
+                {name: int(count) for name, count in counts.items()} for counts in (documents, skipped)
+            )
             self.is_complete = bool(self.documents)
 
     def _kept_path(self) -> Path | None:
