@@ -115,15 +115,6 @@ def test_every_threshold_from_the_floor_on_keeps_the_same_calls(
         assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("text", ["", "0.x"])
-def test_a_damaged_floor_is_one_line(tmp_path: Path, text: str) -> None:
-    store = ShardStore(tmp_path)
-    store.require_floor(0.5)
-    (tmp_path / "floor").write_text(text)
-    with pytest.raises(UserError, match=f"floor is damaged; .* or remove {tmp_path}, and the same command"):
-        store.require_floor(1.0)
-
-
 def test_a_threshold_below_the_floor_is_refused(calling_model: LanguageModel, tmp_path: Path) -> None:
     rows = rows_from(calling_model, 0.5)
     assert any(row["status"] == "scored" and row["gain"] is None for row in rows)
