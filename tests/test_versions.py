@@ -69,8 +69,8 @@ def made(root: Path) -> dict[str, dict[str, Any]]:
                 system: columns(table(run, "samples/dateset"), ("prediction", "score"))
                 for system, run in evaluated.items()
             },
-            [[run.metrics[f"dateset/{name}"] for name in INTERVAL] for run in evaluated.values()]
-            + [[run.metrics["heldout_perplexity/perplexity"]] for run in evaluated.values()],
+            [[run.tasks["dateset"][name] for name in INTERVAL] for run in evaluated.values()]
+            + [[run.tasks["heldout_perplexity"]["perplexity"]] for run in evaluated.values()],
         ),
     }
     (explained,) = results.runs("explain")

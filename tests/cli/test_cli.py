@@ -247,7 +247,8 @@ def finished(root: Path, step: Step, name: str, experiment: str, **metrics: floa
     """Leaves a finished run of a step; returns the step."""
     with Results(root).open(step, Beginning(name, {}, experiment=experiment)) as folder:
         assert isinstance(folder, Folder)
-        folder.metrics(metrics)
+        for task, measure in metrics.items():
+            folder.task(task, {"perplexity" if task.endswith("perplexity") else "score": measure})
     return step
 
 
@@ -292,7 +293,7 @@ def test_runs_are_listed_in_whole_words_in_a_narrow_terminal(
     place: Path, capsys: Capture, monkeypatch: Patch
 ) -> None:
     whole = {"FINISHED", "Toolformer", "(disabled)", "heldout_perplexity", "arithmetic"}
-    scores = {"arithmetic/score": 86.3, "heldout_perplexity/perplexity": 80.3}
+    scores = {"arithmetic": 86.3, "heldout_perplexity": 80.3}
     step, name = Step("generate", 1, {}), "Toolformer (disabled) smollm2 k=1"
     for stage in ("train", "evaluate", "explain"):
         step = Step(stage, 1, {}, {"source": step})

@@ -97,7 +97,7 @@ def test_prompted_is_a_system_beside_the_others(tmp_path: Path, refused: Refused
     more = [f"model={tmp_path}/model", "system=prompted", "tools=[calculator,calendar]", "evaluation.limit=6"]
     done = run_stage("evaluate", config(tmp_path, *more))
     assert (done.facts["baseline"], done.facts["k"]) == ("model, prompted, k = 10", 10)
-    assert done.name == "tiny: Prompted model k=10" and done.metrics["dateset/call_share/calendar"] > 0
+    assert done.name == "tiny: Prompted model k=10" and done.tasks["dateset"]["call_share/calendar"] > 0
     assert run_stage("evaluate", config(tmp_path, *more)).id == done.id
     without = run_stage("evaluate", config(tmp_path, *more, "system=model"))
     assert without.facts["comparison"] == done.facts["comparison"]

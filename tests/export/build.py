@@ -128,9 +128,8 @@ def evaluate(results: Results, system: str, **values: float) -> Run:
     with results.open(step, Beginning(system, {}, "toolformer evaluate", "default", facts=facts)) as folder:
         for task, value in values.items():
             measure = "perplexity" if task.endswith("perplexity") else "score"
-            folder.metrics(
-                {f"{task}/{measure}": value, f"{task}/n": 100, f"{task}/n_ac": 40}
-                | {f"{task}/ci_low": value - 1, f"{task}/ci_high": value + 1}
+            folder.task(
+                task, {measure: value, "n": 100, "n_ac": 40, "ci_low": value - 1, "ci_high": value + 1}
             )
     return results.get(step.key())
 

@@ -61,7 +61,15 @@ class Runs(Results):
                 for metric, points in (curves or {}).items():
                     for number, value in points:
                         folder.metrics({metric: value}, number)
-                folder.metrics(metrics or {})
+                tasks: dict[str, dict[str, float]] = {}
+                for name, value in (metrics or {}).items():
+                    task, slash, measure = name.partition("/")
+                    if slash and stage in ("evaluate", "explain"):
+                        tasks.setdefault(task, {})[measure] = value
+                    else:
+                        folder.metrics({name: value})
+                for task, values in tasks.items():
+                    folder.task(task, values)
                 folder.note(**{"git_commit": "c0ffee", "device": "", "device_name": "", **facts})
                 for name, path in (files or {}).items():
                     (folder.path / name).parent.mkdir(exist_ok=True)

@@ -1,6 +1,7 @@
 """The report's first sentence claims nothing beyond interval and p; a run is summed up in one."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -99,15 +100,16 @@ def test_captions_are_short(report: Report) -> None:
         ),
         (
             "evaluate",
-            {"svamp/score": 37.5, "svamp/n": 40.0, "nq/score": 10.0, "nq/n": 20.0},
+            {"svamp": {"score": 37.5, "n": 40.0}, "nq": {"score": 10.0, "n": 20.0}},
             "37.5 % of 40 examples of svamp correct. Other benchmarks: 1.",
         ),
-        ("evaluate", {"heldout_perplexity/perplexity": 46.0}, "Perplexity 46.00 (heldout_perplexity)."),
-        ("evaluate", {"svamp/score": float("nan"), "svamp/n": float("inf")}, "nan % of 0 examples of svamp correct."),
+        ("evaluate", {"heldout_perplexity": {"perplexity": 46.0}}, "Perplexity 46.00 (heldout_perplexity)."),
+        ("evaluate", {"svamp": {"score": float("nan"), "n": float("inf")}}, "nan % of 0 examples of svamp correct."),
         ("report", {}, ""),
     ],
 )  # fmt: skip
-def test_a_finished_run_is_summed_up(stage: str, metrics: dict[str, float], said: str) -> None:
-    run = replace(NOTE, step=Step(stage, 1, {}), metrics=metrics)
+def test_a_finished_run_is_summed_up(stage: str, metrics: dict[str, Any], said: str) -> None:
+    of = {"tasks": metrics} if stage == "evaluate" else {"metrics": metrics}
+    run = replace(NOTE, step=Step(stage, 1, {}), **of)
     assert summary(run) == said
     assert summary(replace(run, status="FAILED")) == ""

@@ -22,12 +22,13 @@ def test_a_run_has_what_it_logged(results: Results, tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("one")
     config = {"a": {"b": 1}, "path": Path("x/y"), "none": None}
     with at_work(results, step(), config, experiment="mine") as folder:
-        folder.metrics({"svamp/score": 12.5, "svamp/nothing": None})
+        folder.task("svamp", {"score": 12.5})
+        folder.metrics({"nothing": None})
         folder.note(system="toolformer", k=3)
         folder.artifact(tmp_path / "one.txt", "samples")
     run = results.get(folder.id)
     assert run.status == "FINISHED" and run.setting("a.b") == 1 and run.setting("path") == "x/y"
-    assert run.metrics["svamp/score"] == 12.5 and set(run.metrics) == {"svamp/score", "duration_seconds"}
+    assert run.tasks == {"svamp": {"score": 12.5}} and set(run.metrics) == {"duration_seconds"}
     assert run.facts["k"] == 3 and run.experiments == {"mine"}
     assert results.artifact(run, "samples/one.txt").read_text() == "one"
     assert yaml.safe_load((run.folder / "config.yaml").read_text()) == {**config, "path": "x/y"}
@@ -194,13 +195,13 @@ def test_a_run_of_an_older_tool_is_refused(results: Results) -> None:
 
 
 def more_right(path: Path) -> None:
-    path.write_text(path.read_text().replace('"svamp/score": 12.5', '"svamp/score": 99.5'))
+    path.write_text(path.read_text().replace('"score": 12.5', '"score": 99.5'))
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text('{"ended": '), more_right])
 def test_a_run_without_its_result_is_not_done(results: Results, damage: Callable[[Path], object]) -> None:
     with at_work(results, step()) as folder:
-        folder.metrics({"svamp/score": 12.5})
+        folder.task("svamp", {"score": 12.5})
     assert results.done(step())
     damage(results.path(step()) / "result.json")
     assert results.done(step()) is None and results.runs("evaluate") == []

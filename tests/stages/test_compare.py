@@ -69,7 +69,7 @@ def sweep_of(root: Path) -> Run:
 
 
 def both_seeds(root: Path) -> list[Run]:
-    return [run for run in Results(root).runs("evaluate", system="model") if "dateset/score" in run.metrics]
+    return [run for run in Results(root).runs("evaluate", system="model") if "dateset" in run.tasks]
 
 
 def test_a_sweep_has_the_means_over_seeds(seeds: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_sweep_has_the_means_over_seeds(seeds: Path) -> None:
     assert len(runs) == 2 == sweep.metrics["model/dateset/seeds"]
     assert any("seed=0" in run.command for run in runs), "each has its own command"
     for task, figure in (("dateset", "score"), ("heldout_perplexity", "perplexity")):
-        mean = sum(run.metrics[f"{task}/{figure}"] for run in runs) / 2
+        mean = sum(run.tasks[task][figure] for run in runs) / 2
         assert sweep.metrics[f"model/{task}/{figure}"] == pytest.approx(mean)
         assert sweep.metrics[f"model/{task}/ci_low"] <= mean <= sweep.metrics[f"model/{task}/ci_high"]
 
@@ -122,8 +122,8 @@ def test_an_evaluation_is_explained_once_and_shown_in_a_report(
     (run,) = Results(root).runs("explain")
     evaluated = Results(root).get(run.made_from[0])
     assert evaluated.facts["system"] == "toolformer"
-    assert sum(run.metrics[f"dateset/class/{name}"] for name in CLASSES) == run.metrics["dateset/n"] == 4
-    assert run.metrics["dateset/rung/own"] == evaluated.metrics["dateset/score"]
+    assert sum(run.tasks["dateset"][f"class/{name}"] for name in CLASSES) == run.tasks["dateset"]["n"] == 4
+    assert run.tasks["dateset"]["rung/own"] == evaluated.tasks["dateset"]["score"]
     rows = pq.read_table(run.folder / "ladder" / "dateset.parquet").to_pylist()
     assert {row["call"] for row in rows} == {"[Calendar()]"}
     assert all(row["result"].startswith("Today is") for row in rows)

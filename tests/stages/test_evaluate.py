@@ -78,7 +78,7 @@ def test_held_out_texts_that_are_none_are_left_out(tmp_path: Path, tiny_folder: 
     texts.write_text("\n".join(contents))
     more = ["system=model", f"model={tiny_folder}", "corpus@heldout=ccnet", f"heldout.path={texts}"]
     run = run_stage("evaluate", config(tmp_path, *more, "benchmarks=[heldout_perplexity]"))
-    assert run.metrics["heldout_perplexity/n"] == 1
+    assert run.tasks["heldout_perplexity"]["n"] == 1
 
 
 def test_a_checkpoint_of_another_model_is_refused(root: Path, refused: Refused) -> None:

@@ -54,14 +54,14 @@ def test_answers_that_met_a_fault_are_accepted_or_asked_for_again(
 ) -> None:
     given = config(tmp_path, *busy)
     run = run_stage("evaluate", given)
-    faults = int(run.metrics["dateset/n_faults"])
-    assert faults == run.metrics["dateset/n_faults/busy"] > 0 and len(counted) == 4
+    faults = int(run.tasks["dateset"]["n_faults"])
+    assert faults == run.tasks["dateset"]["n_faults/busy"] > 0 and len(counted) == 4
     accepting = config(tmp_path, *busy, "evaluation.accept_faults=true")
     assert finished("evaluate", accepting) == run == run_stage("evaluate", accepting) and len(counted) == 4
     assert finished("evaluate", given) is None
     (tmp_path / "busy").unlink()
     again = run_stage("evaluate", given)
-    assert again.id == run.id and again.metrics["dateset/n_faults"] == 0 and len(counted) == 4 + faults
+    assert again.id == run.id and again.tasks["dateset"]["n_faults"] == 0 and len(counted) == 4 + faults
     assert finished("evaluate", given) == again
 
 
@@ -153,7 +153,7 @@ def moons(tmp_path: Path, tiny_folder: Path) -> list[str]:
 
 def test_an_edited_task_scores_the_same_answers(tmp_path: Path, moons: list[str], counted: list[str]) -> None:
     first = run_stage("evaluate", config(tmp_path / "runs", *moons))
-    assert len(counted) == 2 == first.metrics["moons_quiz/n"]
+    assert len(counted) == 2 == first.tasks["moons_quiz"]["n"]
     with (tmp_path / "tasks" / "moons.yaml").open("a") as file:
         file.write("# edited\n")
     second = run_stage("evaluate", config(tmp_path / "runs", *moons))

@@ -95,9 +95,9 @@ def test_a_second_seed_joins_the_row_of_the_first(root: Path) -> None:
     assert sorted(evaluated) == [0, 1]
     report = (root / "report" / "smoke" / "report.md").read_text(encoding="utf-8").splitlines()
     (row,) = (line for line in report if line.startswith("| Toolformer |") and "seeds)" in line)
-    mean = sum(run.metrics["dateset/score"] for run in evaluated.values()) / 2
+    mean = sum(run.tasks["dateset"]["score"] for run in evaluated.values()) / 2
     assert f"{mean:.1f}" in row and "(2 seeds)" in row
-    assert results.get(evaluated[1].parent).metrics["dateset/score"] == mean, "with what was done before"
+    assert results.get(evaluated[1].parent).tasks["dateset"]["score"] == mean, "with what was done before"
 
 
 def test_what_is_gone_is_made_again_when_it_is_read(root: Path, capsys: Capture) -> None:
@@ -202,7 +202,7 @@ def test_an_evaluation_says_whom_it_asked(smoke_runs: Path) -> None:
         data = {"model_cc": "plain"}.get(system, "augmented")
         (run,) = results.runs("evaluate", system=system)
         assert run.made_from == ([] if system == "model" else [results.runs("train", data=data)[0].id])
-        assert run.metrics["dateset/n"] == 4 and run.metrics["heldout_perplexity/n"] == 2
+        assert run.tasks["dateset"]["n"] == 4 and run.tasks["heldout_perplexity"]["n"] == 2
         assert run.facts["dtype"] == dtype_name("float32", "auto")
         assert run.name.startswith(f"smoke: {SYSTEMS[system].title} {GOLDEN.name}")
         samples = table(run, "samples/dateset")
@@ -245,9 +245,9 @@ def test_a_run_names_its_data(smoke_runs: Path) -> None:
 def test_a_sweep_names_its_best_run(smoke_runs: Path) -> None:
     results = Results(smoke_runs)
     evaluated = results.runs("evaluate")
-    best = max(run.metrics["dateset/score"] for run in evaluated)
+    best = max(run.tasks["dateset"]["score"] for run in evaluated)
     chosen = results.get(evaluated[0].parent).facts["best_child"]
-    assert results.get(chosen).metrics["dateset/score"] == best
+    assert results.get(chosen).tasks["dateset"]["score"] == best
 
 
 def test_bad_rows_are_skipped_or_refused(tmp_path: Path, refused: Refused) -> None:

@@ -206,6 +206,6 @@ def test_an_evaluation_counts_its_calls(tmp_path: Path, answering_model: Path) -
     trained(tmp_path, answering_model)
     more = ["evaluation.limit=12", "tools=[calendar]", "tool.calendar.cache=true", "decoding.k=400"]
     run = run_stage("evaluate", config(tmp_path, *more))
-    assert run.metrics["tools/calendar/calls"] == 12 * run.metrics["dateset/call_share"] > 0
+    assert run.metrics["tools/calendar/calls"] == 12 * run.tasks["dateset"]["call_share"] > 0
     assert run.metrics["tools/calendar/faults"] == 0
     assert 0 < run.metrics["tools/calendar/executed"] <= run.metrics["tools/calendar/calls"]

@@ -58,7 +58,7 @@ def evaluate(results: Results, **settings: Any) -> str:
     """An evaluation of the training with these settings, with samples; returns its id."""
     of = step("evaluate", step("train", **settings), k=3)
     with at_work(results, of, experiment="mine") as folder:
-        folder.metrics({"svamp/score": 12.5, "svamp/n": 4})
+        folder.task("svamp", {"score": 12.5, "n": 4})
         folder.datasets(Dataset("svamp", "a1b2", "evaluation", "svamp", 4))
         (folder.path / "samples").mkdir()
         (folder.path / "samples" / "svamp.parquet").write_text("rows")

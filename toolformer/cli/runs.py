@@ -150,7 +150,7 @@ def _as_json(run: Run) -> dict[str, Any]:
         **{"started": run.started.isoformat(), "ended": run.ended and run.ended.isoformat()},
         **{"experiments": sorted(run.experiments), "made_from": run.made_from, "parent": run.parent or None},
         **{"command": run.command, "folder": str(run.folder), "config": run.config, "facts": run.facts},
-        **{"metrics": run.metrics},
+        **{"metrics": run.metrics, "tasks": run.tasks},
     }
 
 
@@ -200,13 +200,11 @@ def _table(runs: Sequence[Run], sources: Mapping[str, Sequence[str]], title: str
 
 def _figures(run: Run) -> list[str]:
     """The first figures of a run, and its dtype."""
-    shown = [_figure(key, value) for key, value in figures(run).items()]
+    shown = [
+        f"{key} {value:.1f}" if run.tasks else f"{key.replace('_', ' ')} {value:g}"
+        for key, value in figures(run).items()
+    ]
     if len(shown) > SHOWN:
         shown[SHOWN:] = [f"{len(shown) - SHOWN} more"]
     dtype = run.facts.get("dtype")
     return [*shown, str(dtype)] if dtype and shown else shown
-
-
-def _figure(key: str, value: float) -> str:
-    task, slash, _ = key.rpartition("/")
-    return f"{task} {value:.1f}" if slash else f"{key.replace('_', ' ')} {value:g}"

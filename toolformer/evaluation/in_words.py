@@ -1,6 +1,7 @@
 """One sentence that sums up a finished run, for its page in MLflow."""
 
 import math
+from collections.abc import Mapping
 
 from toolformer.results import Run
 
@@ -23,24 +24,21 @@ def summary(run: Run) -> str:
 
 def _evaluated(run: Run) -> str:
     """The score on the benchmark with most examples, else the perplexities."""
-    metrics = run.metrics
-    if scored := _tasks(run, "score"):
-        task = max(scored, key=lambda task: _whole(run, f"{task}/n"))
-        sentence = (
-            f"{metrics[f'{task}/score']:.1f} % of {_whole(run, f'{task}/n'):,} examples of {task} correct."
-        )
+    scored = {task: metrics for task, metrics in sorted(run.tasks.items()) if "score" in metrics}
+    if scored:
+        task = max(scored, key=lambda task: _count(scored[task], "n"))
+        n, score = _count(scored[task], "n"), scored[task]["score"]
+        sentence = f"{score:.1f} % of {n:,} examples of {task} correct."
         return sentence + f" Other benchmarks: {len(scored) - 1}." * (len(scored) > 1)
-    parts = [f"{metrics[f'{task}/perplexity']:.2f} ({task})" for task in _tasks(run, "perplexity")]
+    parts = [f"{metrics['perplexity']:.2f} ({task})" for task, metrics in sorted(run.tasks.items())]
     return f"Perplexity {', '.join(parts)}." if parts else ""
 
 
 def _whole(run: Run, name: str) -> int:
     """A count among a run's metrics; 0 if it is not one."""
-    value = run.metrics.get(name, 0.0)
+    return _count(run.metrics, name)
+
+
+def _count(metrics: Mapping[str, float], name: str) -> int:
+    value = metrics.get(name, 0.0)
     return round(value) if math.isfinite(value) else 0
-
-
-def _tasks(run: Run, measure: str) -> list[str]:
-    """The benchmarks that have this measure, in order."""
-    parts = (name.partition("/") for name in run.metrics)
-    return [task for task, _, name in parts if name == measure]

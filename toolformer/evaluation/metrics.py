@@ -21,10 +21,14 @@ MOST_FAMILIES = 10
 """Families get separate scores in benchmarks with at most this many."""
 
 
-def count_faults(metrics: Mapping[str, float]) -> dict[tuple[str, str], int]:
-    """How many answers of a task met a fault, by task and reason, from the metrics of an evaluation."""
-    parts = {name: name.partition(f"/{FAULTS}/") for name in metrics}
-    return {(task, reason): int(metrics[name]) for name, (task, fault, reason) in parts.items() if fault}
+def count_faults(tasks: Mapping[str, Mapping[str, float]]) -> Counter[str]:
+    """How many answers met a fault, by reason, from the metrics of an evaluation's benchmarks."""
+    counts: Counter[str] = Counter()
+    for metrics in tasks.values():
+        for name, count in metrics.items():
+            if name.startswith(f"{FAULTS}/"):
+                counts[name.removeprefix(f"{FAULTS}/")] += int(count)
+    return counts
 
 
 def task_metrics(result: TaskResult, tool_keys: Mapping[str, str] | None = None) -> dict[str, float]:

@@ -17,7 +17,6 @@ from toolformer.export.dataset import CARD
 from toolformer.export.folders import new_folder
 from toolformer.reporting.formatting import title_of
 from toolformer.reporting.frame import scores
-from toolformer.reporting.reader import task_metrics
 from toolformer.results import Results, Run
 from toolformer.results.provenance import model_name
 from toolformer.stages.train import model_folder, summary
@@ -191,7 +190,7 @@ def _results(evaluations: Sequence[Run]) -> str:
     rows = []
     for run in evaluations:
         for task, value in scores(run).items():
-            metrics = task_metrics(task, run)
+            metrics = run.tasks[task]
             low, high = metrics.get("ci_low"), metrics.get("ci_high")
             interval = f"[{low:.1f}, {high:.1f}]" if low is not None and high is not None else ""
             measure = "perplexity" if "perplexity" in metrics else "percent correct"

@@ -5,7 +5,6 @@ that differ only in the seed. A table shows evaluations with the same `compariso
 dtype), and in each of its cells the newest of them per seed. Only the table of wordings has wordings other than the paper's.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from toolformer.benchmarks import GROUPS, PAPER, TASKS
 from toolformer.decoding.settings import PAPER_SYSTEMS, trained_on
 from toolformer.evaluation.metrics import FAULTS
 from toolformer.results import Run
+from toolformer.results.run import MAIN
 
 Thresholds = tuple[tuple[str, float], ...]
 """τ_f of each tool."""
@@ -46,7 +46,6 @@ TABLES = (
     (*GROUPS["mlqa"], *GROUPS["mlqa_all_en"], "mlqa_en"),
 )
 """The benchmarks that share a table; all custom ones share another."""
-_MEASURE = re.compile(r"([^/]+)/(?:score|perplexity)")
 _THRESHOLDS = ["seed", "tool.*.filter_threshold", "score.floor"]
 
 
@@ -96,7 +95,7 @@ def frame(evaluated: Sequence[Run], trained: Runs, annotated: Runs) -> DataFrame
             "seed": (training or run).setting("seed", 0),
         }
         rows += [
-            {**facts, "task": task, "faults": faults(run, task), "n": run.metrics.get(f"{task}/n", 0)}
+            {**facts, "task": task, "faults": faults(run, task), "n": run.tasks[task].get("n", 0)}
             for task in scores(run)
         ]
     return DataFrame(rows, columns=COLUMNS, dtype=object)
@@ -104,12 +103,12 @@ def frame(evaluated: Sequence[Run], trained: Runs, annotated: Runs) -> DataFrame
 
 def scores(run: Run) -> dict[str, float]:
     """The score in percent, or the perplexity, of each benchmark of an evaluation."""
-    return {match[1]: value for name, value in run.metrics.items() if (match := _MEASURE.fullmatch(name))}
+    return {task: metrics[name] for task, metrics in run.tasks.items() for name in MAIN if name in metrics}
 
 
 def faults(run: Run, task: str) -> int:
     """Answers that were given while a tool, or the model's server, was broken."""
-    return round(run.metrics.get(f"{task}/{FAULTS}", 0))
+    return round(run.tasks[task].get(FAULTS, 0))
 
 
 def source(run: Run | None, known: Runs) -> Run | None:

@@ -90,12 +90,6 @@ def _none(experiment: str, every: Mapping[str, Sequence[Run]]) -> str:
     return f"the experiment {experiment} has no finished run: run a stage with name={experiment}, or add {others}"
 
 
-def task_metrics(task: str, run: Run) -> dict[str, float]:
-    """A run's metrics of one task, without its name."""
-    start = f"{task}/"
-    return {name.removeprefix(start): value for name, value in run.metrics.items() if name.startswith(start)}
-
-
 def _remarks(cells: DataFrame, selection: Selection) -> Iterator[str]:
     if (policy := selection.policy) != DEFAULT_POLICY:
         at = f"k = {policy}" if policy.isdecimal() else policy
@@ -115,7 +109,7 @@ def _remarks(cells: DataFrame, selection: Selection) -> Iterator[str]:
         if faults(run, task):
             yield (
                 f"{SYSTEMS.get(name, name)} on {title_of(task)}: a tool or server failed in {faults(run, task):,} of "
-                f"{round(run.metrics.get(f'{task}/n', 0)):,} answers of run {run.id[:8]}; they are scored as they are."
+                f"{round(run.tasks[task].get('n', 0)):,} answers of run {run.id[:8]}; they are scored as they are."
             )
 
 
@@ -213,7 +207,7 @@ def _readable(
 
 def _score(runs: Seeds, task: str, files: Files) -> Score:
     """The result of runs that differ only in their seed: the mean, with an interval if all samples can be read."""
-    of_runs = [task_metrics(task, run) for run in runs]
+    of_runs = [dict(run.tasks[task]) for run in runs]
     for metrics in of_runs:
         if "seconds" in metrics and "tokens_per_second" in metrics:
             metrics["tokens"] = round(metrics["tokens_per_second"] * metrics["seconds"])
@@ -242,10 +236,10 @@ def _paired(
     }
 
 
-def _ladders(scores: Mapping[tuple[str, str], Score], explained: Runs) -> dict[str, dict[str, float]]:
+def _ladders(scores: Mapping[tuple[str, str], Score], explained: Runs) -> dict[str, Mapping[str, float]]:
     """By task, the metrics of the explanation of Toolformer's evaluation."""
     runs = {task: explained.get(score.run.id) for (row, task), score in scores.items() if row == "toolformer"}
-    return {task: metrics for task, run in runs.items() if run and (metrics := task_metrics(task, run))}
+    return {task: run.tasks[task] for task, run in runs.items() if run and task in run.tasks}
 
 
 def _curves(trainings: Mapping[str, Run]) -> dict[tuple[str, str], Points]:

@@ -73,6 +73,7 @@ class Folder:
     def __init__(self, path: Path, step: Step, beginning: Beginning, listener: Listener) -> None:
         self.path, self.step, self.beginning, self.listener = path, step, beginning, listener
         self.facts: dict[str, Any] = {}
+        self.tasks: dict[str, dict[str, float]] = {}
         self.latest: dict[str, float] = {}
         """The metrics that the result will hold."""
         self.digests: dict[str, str] = {}
@@ -124,6 +125,10 @@ class Folder:
             self._curves = True
         self.listener.metrics(self, known, step or 0)
 
+    def task(self, task: str, values: Mapping[str, float]) -> None:
+        """Metrics of a benchmark."""
+        self.tasks[task] = {name: float(value) for name, value in values.items()}
+
     def note(self, **facts: Any) -> None:
         """Facts of the run: texts and numbers that are no measurements."""
         self.facts |= facts
@@ -158,6 +163,7 @@ class Folder:
             "ended": _now(),
             "status": self.outcome,
             "metrics": {**self.latest, "duration_seconds": self._seconds()},
+            "tasks": self.tasks,
             "facts": _plain(self.facts),
             "digests": self.digests,
             "read": dict(self.read),

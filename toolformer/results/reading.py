@@ -33,7 +33,6 @@ def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> 
         # Without its result a run is not finished, whatever it said when it began.
         unfinished = "KILLED" if status in ("RUNNING", "FINISHED") else status
         status = str(result.get("status") or unfinished)
-    metrics = {str(name): float(value) for name, value in mapping(result.get("metrics")).items()}
     return Run(
         step=Step.of_json(record),
         folder=folder,
@@ -42,7 +41,8 @@ def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> 
         started=_moment(record["started"]),
         ended=_moment(ended) if ended else None,
         config=mapping(record.get("config")),
-        metrics={name: value for name, value in metrics.items() if not math.isnan(value)},
+        metrics=_metrics(result.get("metrics")),
+        tasks={str(task): _metrics(values) for task, values in mapping(result.get("tasks")).items()},
         facts={**mapping(record.get("facts")), **mapping(result.get("facts"))},
         command=str(record.get("command", "")),
         experiments=frozenset(_names(folder / NAMES)),
@@ -50,6 +50,11 @@ def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> 
         parent=str(record.get("parent", "")),
         read={str(run_id): str(state) for run_id, state in mapping(result.get("read")).items()},
     )
+
+
+def _metrics(values: Any) -> dict[str, float]:
+    metrics = {str(name): float(value) for name, value in mapping(values).items()}
+    return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 
 def _moment(text: str) -> datetime.datetime:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,8 +26,9 @@ FIGURES = {
     "generate": ("documents", "texts_kept", "calls_kept"),
     "train": ("best_heldout_perplexity", "heldout_perplexity"),
 }
-"""The metrics that summarise a run of each stage; of an evaluation, each benchmark's score or perplexity."""
-_MEASURED = re.compile(r"[^/]+/(score|perplexity)")
+"""The metrics that summarise a run of a stage."""
+MAIN = ("score", "perplexity")
+"""The main metric of a benchmark: percent correct, or perplexity."""
 _NEVER = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 
@@ -47,6 +47,8 @@ class Run:
     config: Mapping[str, Any] = field(default_factory=dict)
     """The whole configuration, nested, with secrets masked."""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    tasks: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Metrics of each benchmark, of an evaluation or an explanation."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What is known of it besides: `system`, `k`, `dtype`, `day`, `git_commit`, versions, the device."""
     command: str = ""
@@ -150,9 +152,11 @@ def rows_of(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
 
 
 def figures(run: Run) -> dict[str, float]:
-    """The few metrics that summarise a run."""
-    known = FIGURES.get(run.stage) or sorted(key for key in run.metrics if _MEASURED.fullmatch(key))
-    return {key: run.metrics[key] for key in known if key in run.metrics}
+    """The few metrics that summarise a run; of an evaluation, each benchmark's score or perplexity by its name."""
+    scores = {
+        task: values[name] for task, values in sorted(run.tasks.items()) for name in MAIN if name in values
+    }
+    return scores or {key: run.metrics[key] for key in FIGURES.get(run.stage, ()) if key in run.metrics}
 
 
 def newest_first(runs: Iterable[Run]) -> list[Run]:

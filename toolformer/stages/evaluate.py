@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,7 +154,7 @@ def _log(
     metrics["parameters"] = lm.language_model.model.num_parameters()
     names = {config.tool[tool].name: tool for tool in config.tools}
     for task, result in results.items():
-        metrics |= {f"{task}/{name}": value for name, value in task_metrics(result, names).items()}
+        run.task(task, task_metrics(result, names))
         run.artifact(write_rows(run.path / SAMPLES / f"{task}.parquet", result.samples), SAMPLES)
         run.datasets(_dataset(config, task, result))
     _table(run, results)
@@ -188,19 +187,16 @@ def _logged(how: str, run: Run, command: str = "") -> Run:
     """Logs a line with the run and its dtype, one per benchmark, and what failed; returns the run."""
     from toolformer.evaluation.metrics import count_faults
 
-    metrics, dtype = run.metrics, run.facts.get("dtype", "")
+    dtype = run.facts.get("dtype", "")
     log.info("evaluate: %s, run %s%s", how, run.id[:8], f", in {dtype}" if dtype else "")
-    for key, value in sorted(metrics.items()):
-        task, _, kind = key.rpartition("/")
-        if kind in ("score", "perplexity"):
-            low, high, n = (
-                metrics.get(f"{task}/{name}", float("nan")) for name in ("ci_low", "ci_high", "n")
-            )
-            figure = f"{value:.1f} % correct" if kind == "score" else f"perplexity {value:.2f}"
-            log.info("%s: %s [%.1f, %.1f] (n = %.0f)", task, figure, low, high, n)
-    reasons: Counter[str] = Counter()
-    for (_, reason), number in count_faults(metrics).items():
-        reasons[reason] += number
+    for task, metrics in sorted(run.tasks.items()):
+        low, high, n = (metrics.get(name, float("nan")) for name in ("ci_low", "ci_high", "n"))
+        is_score = "score" in metrics
+        figure = (
+            f"{metrics['score']:.1f} % correct" if is_score else f"perplexity {metrics['perplexity']:.2f}"
+        )
+        log.info("%s: %s [%.1f, %.1f] (n = %.0f)", task, figure, low, high, n)
+    reasons = count_faults(run.tasks)
     if reasons:
         listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5))
         log.warning(

@@ -121,7 +121,7 @@ class _Climb:
         for task, samples in self.samples.items():
             off = self.loaded.switched_off[task]
             rows = climbing.climb(task, self.loaded.tasks["tasks"][task], off, samples)
-            active.metrics({f"{task}/{name}": value for name, value in metrics_of(rows).items()})
+            active.task(task, metrics_of(rows))
             active.artifact(evaluation.write_rows(active.path / LADDER / f"{task}.parquet", rows), LADDER)
             counts = Counter(row["class"] for row in rows).most_common()
             log.info(
@@ -158,8 +158,7 @@ def content(results: Results, run: Run) -> Content:
         tables = [annotation_tables.lost(annotation), annotation_tables.nearest(misses(annotation))]
         tables += [annotation_tables.leaking(leaks)] if (leaks := leaking(annotation)) else []
     else:
-        tasks = {name.partition("/")[0] for name in run.metrics if "/" in name}
-        tables = [tabled.ladder({task: reader.task_metrics(task, run) for task in tasks})]
+        tables = [tabled.ladder(run.tasks)]
     about = ", ".join(filter(None, (run.id[:8], str(run.facts.get("dtype", "")))))
     return Content(f"{run.name} ({about})", tables)
 

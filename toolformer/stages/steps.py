@@ -247,7 +247,7 @@ def done(results: Results, step: Step, config: Config) -> Run | None:
     ):
         return None
     # Answers that met a fault are not kept: the same command asks for them again.
-    is_faulty = run.stage == "evaluate" and not config.evaluation.accept_faults and count_faults(run.metrics)
+    is_faulty = run.stage == "evaluate" and not config.evaluation.accept_faults and count_faults(run.tasks)
     return None if is_faulty else run
 
 

@@ -16,7 +16,7 @@ from toolformer.evaluation.in_words import summary
 from toolformer.results.folder import read_json
 from toolformer.results.provenance import PROJECT, TAG_LIMIT, clean_key, masked_flat, plain, run_name
 from toolformer.results.reading import read
-from toolformer.results.run import CONFIG, METRICS, RESULT, STEP, Run, rows_of
+from toolformer.results.run import CONFIG, MAIN, METRICS, RESULT, STEP, Run, rows_of
 from toolformer.storage import locked, safe_join
 from toolformer.tracking.store import NOTE, Store
 
@@ -26,7 +26,6 @@ _TABLES = ("samples.json",)
 """Files of columns and rows, which MLflow's pages show as a table."""
 _DIGEST = 36
 """Characters that MLflow takes of a data set's digest."""
-_MEASURED = re.compile(r"([^/]+)/(score|perplexity)")
 
 
 def log_run(store: Store, folder: Path) -> None:
@@ -135,8 +134,11 @@ class MlflowRun:
         for key, value in run.metrics.items():
             if key not in curves:
                 yield clean_key(key), value, ended, 0
-            if match := _MEASURED.fullmatch(key):
-                yield clean_key(f"{match[2].title()}/{match[1]}"), value, ended, 0
+        for task, metrics in run.tasks.items():
+            for name, value in metrics.items():
+                yield clean_key(f"{task}/{name}"), value, ended, 0
+                if name in MAIN:
+                    yield clean_key(f"{name.title()}/{task}"), value, ended, 0
 
     def _inputs(self) -> None:
         """Makes the data sets of the result inputs of the run."""
