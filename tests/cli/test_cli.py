@@ -114,7 +114,7 @@ def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> No
         (["generate", "lm.device=cuda:99"], "lm.device is cuda:99, and PyTorch finds"),
         (["generate", "tools=[calendar,calendar]"], "calendar is named twice"),
         (["generate", "tool.calculator.name=Calendar"], "calculator and calendar are both called Calendar"),
-        (["generate", "name=../../x"], "name is '../../x'; it must be letters, digits"),
+        (["generate", "name=../../x"], "name is '../../x'; it must be a letter or digit"),
         (["generate", "paths.root='a\nb'"], "paths.root is 'a\\nb'; it must not have line breaks"),
         (["train"], "run `toolformer generate` first"),
         (["train", "-m", "experiment=paper", "setting=default", "model=smollm2"], "this experiment combines 6 others"),

@@ -72,17 +72,6 @@ def both_seeds(root: Path) -> list[Run]:
     return [run for run in Results(root).runs("evaluate", system="model") if "dateset" in run.tasks]
 
 
-def test_a_sweep_has_the_means_over_seeds(seeds: Path) -> None:
-    sweep, runs = sweep_of(seeds), both_seeds(seeds)
-    assert "toolformer evaluate -m" in sweep.command
-    assert len(runs) == 2 == sweep.metrics["model/dateset/seeds"]
-    assert any("seed=0" in run.command for run in runs), "each has its own command"
-    for task, figure in (("dateset", "score"), ("heldout_perplexity", "perplexity")):
-        mean = sum(run.tasks[task][figure] for run in runs) / 2
-        assert sweep.metrics[f"model/{task}/{figure}"] == pytest.approx(mean)
-        assert sweep.metrics[f"model/{task}/ci_low"] <= mean <= sweep.metrics[f"model/{task}/ci_high"]
-
-
 def test_groups_of_seeds_are_compared(seeds: Path, capsys: Capture) -> None:
     sweep = sweep_of(seeds).id[:8]
     for first in (f"{sweep}:model", ",".join(run.id for run in both_seeds(seeds))):

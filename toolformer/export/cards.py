@@ -69,7 +69,7 @@ def settings(step: Step) -> str:
         (part.name, key, value)
         for part in step.all_steps()
         for key, value in _flat(part.settings)
-        if not key.startswith("tool.")
+        if not {"implementation", "inference"} & {*key.split(".")}
     ]
     return table(("step", "setting", "value"), dict.fromkeys(rows))
 
