@@ -44,10 +44,10 @@ format: setup-dev
 	$(BIN)/ruff format .
 
 docs: setup-dev
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 docs-serve: setup-dev
-	$(BIN)/mkdocs serve
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 ui: setup
 	@$(BIN)/toolformer ui

@@ -28,16 +28,8 @@ log = logging.getLogger(f"mkdocs.hooks.{__name__}")
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Headings get the anchors that they have on a code host."""
-    slug = slugify(case="lower")
-    config.mdx_configs.setdefault("toc", {})["slugify"] = lambda text, separator: anchor_on_site(
-        slug(text, separator)
-    )
+    config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")
     return config
-
-
-def anchor_on_site(anchor: str) -> str:
-    """An anchor of a code host; the theme's script stops at one that begins with a digit."""
-    return f"_{anchor}" if anchor[:1].isdigit() else anchor
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -54,23 +46,28 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return relink(markdown, sources.get(name, f"docs/{name}"), name)
 
 
+def on_post_build(config: MkDocsConfig) -> None:
+    """The address results/ leads to the page of results."""
+    redirect = (
+        '<!doctype html><title>Results</title><meta http-equiv="refresh" content="0; url=../results.html">\n'
+    )
+    Path(config.site_dir, "results", "index.html").write_text(redirect, encoding="utf-8")
+
+
 def relink(markdown: str, source: str, name: str) -> str:
     """The text of the file `source` with links for the page `name`; warns of links to nothing."""
 
     def replaced(match: re.Match[str]) -> str:
         link = match["image"] or match["link"]
-        path, _, anchor = link.partition("#")
-        anchor = anchor and f"#{anchor_on_site(anchor)}"
-        if re.match(r"[a-z]+:", path):
+        path, hash_sign, anchor = link.partition("#")
+        if not path or re.match(r"[a-z]+:", path):
             return match[0]
-        if not path:
-            return f"[{match['text']}]({anchor})"
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
         on_site = PAGES.get(target) or target.removeprefix("docs/") * target.startswith("docs/")
         if not (ROOT / target).exists():
             log.warning("%s links to %s, which is not there", source, link)
         elif on_site and (ROOT / target).is_file():
-            new = posixpath.relpath(on_site, posixpath.dirname(name) or ".") + anchor
+            new = posixpath.relpath(on_site, posixpath.dirname(name) or ".") + hash_sign + anchor
             return match[0].replace(link, new) if match["image"] else f"[{match['text']}]({new})"
         return match["text"] or match[0]
 
