@@ -45,7 +45,7 @@ def test_the_card_has_lineage_results_and_policy(exported: Path, training: Run, 
     assert head.license == "other" and head.tags == ["toolformer", "tool-use"]
     for part in (training.id, annotation.id, "12 calls kept", "τ\\_f 0.5", "21.50", "SVAMP", "k most likely"):
         assert part in card, part
-    assert "research" in card and "| generate | tool.qa.filter\\_threshold | 0.5 |" in card
+    assert "research" in card and "| train | seed | 0 |" in card
 
 
 def test_the_command_prints_the_folder(
