@@ -52,7 +52,7 @@ _GLOSS = re.compile(
 _NAME = re.compile(rf"(?<!\w){_CAPITALISED}(?:[ -]{_CAPITALISED})*")
 
 
-def read(data: Path, name: str) -> Iterator[Row]:
+def read_rows(data: Path, name: str) -> Iterator[Row]:
     path = FILES[name].find(data)
     return (row for _, row in rows_of(path)) if path else iter(())
 
@@ -70,7 +70,7 @@ def in_turn(*kinds: Iterable[Row]) -> Iterator[Row]:
 
 def maths(data: Path) -> Iterator[Row]:
     yield from ({"id": document.doc_id, "text": document.text} for document in demo_corpus("sums"))
-    yield from read(data, "gsm8k_train")
+    yield from read_rows(data, "gsm8k_train")
 
 
 def dates(data: Path) -> Iterator[Row]:
@@ -86,7 +86,7 @@ def dates(data: Path) -> Iterator[Row]:
 
 
 def _pages(data: Path) -> Iterator[Row]:
-    rows = read(data, "web_documents")
+    rows = read_rows(data, "web_documents")
     return (row for row in rows if row["language"] == "en")
 
 
@@ -135,19 +135,19 @@ def titled(name: str, texts: Iterable[tuple[str, str]]) -> Iterator[Row]:
 
 def wikipedia(data: Path) -> Iterator[tuple[str, Iterator[tuple[str, str]]]]:
     """Every source of Wikipedia text by name: pairs of title and text."""
-    squad = read(data, "squad_train")
+    squad = read_rows(data, "squad_train")
     yield "squad_train", ((row["title"].replace("_", " "), row["context"]) for row in squad)
-    leads = read(data, "2wiki_passages")
+    leads = read_rows(data, "2wiki_passages")
     yield "2wiki", ((row["title"], row["text"]) for row in leads)
-    facts = read(data, "trex_evidences")
+    facts = read_rows(data, "trex_evidences")
     yield "trex", (
         (sentence["sub_surface"], sentence["masked_sentence"].replace("[MASK]", sentence["obj_surface"]))
         for fact in facts
         for sentence in fact["evidences"]
     )  # fmt: skip
-    questions = read(data, "nq_passages")
+    questions = read_rows(data, "nq_passages")
     yield "nq", ((each["title"], each["text"]) for question in questions for each in question["passages"])
-    pages = (row["text"].partition("\n") for row in read(data, "wikipedia_articles"))
+    pages = (row["text"].partition("\n") for row in read_rows(data, "wikipedia_articles"))
     yield "pile_wiki", ((title, text) for title, _, text in pages)
     yield "summaries", ((article.title, article.text) for article in articles())
 

@@ -16,7 +16,7 @@ from toolformer.calls import ApiCall
 from toolformer.data import demo_corpus
 from toolformer.decoding.decoder import Decoder
 from toolformer.lm.language_model import LanguageModel
-from toolformer.lm.text_generator import load
+from toolformer.lm.text_generator import load_model
 from toolformer.training import attention
 
 PROMPTS, TEXTS = 100, 24
@@ -69,15 +69,17 @@ def gains(model: LanguageModel, count: int) -> torch.Tensor:
 
 @pytest.mark.real
 def test_answers_are_those_of_a_cpu() -> None:
-    on_gpu, on_cpu = (answers(load("smollm2", "float32", device), PROMPTS) for device in ("cuda", "cpu"))
+    on_gpu, on_cpu = (
+        answers(load_model("smollm2", "float32", device), PROMPTS) for device in ("cuda", "cpu")
+    )
     assert sum(map(str.__eq__, on_gpu, on_cpu)) >= 0.98 * PROMPTS
 
 
 @pytest.mark.real
 def test_gains_differ_from_those_of_a_cpu_by_rounding() -> None:
     """On a CPU gains in bfloat16 differ from those in float32 by 0.03 nats in the median."""
-    on_gpu = gains(load("smollm2", "bfloat16", "cuda"), TEXTS)
-    on_cpu = gains(load("smollm2", "float32", "cpu"), TEXTS)
+    on_gpu = gains(load_model("smollm2", "bfloat16", "cuda"), TEXTS)
+    on_cpu = gains(load_model("smollm2", "float32", "cpu"), TEXTS)
     difference = (on_gpu - on_cpu).abs()
     assert len(difference) > 300
     assert difference.median() < 0.06 and difference.quantile(0.99) < 0.4

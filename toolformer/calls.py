@@ -106,7 +106,7 @@ def parse(text: str) -> ApiCall:
     return call
 
 
-def find(text: str, names: Collection[str]) -> list[tuple[int, int, ApiCall]]:
+def find_calls(text: str, names: Collection[str]) -> list[tuple[int, int, ApiCall]]:
     """Every call with a result of the tools with these names, as (start, end, call); the blank before "[" belongs to it."""
     calls: list[tuple[int, int, ApiCall]] = []
     position = 0
@@ -141,7 +141,7 @@ def strip(text: str, names: Collection[str]) -> str:
     """`text` without the calls that `find` finds."""
     pieces: list[str] = []
     last = 0
-    for start, end, _ in find(text, names):
+    for start, end, _ in find_calls(text, names):
         pieces.append(text[last:start])
         last = end
     pieces.append(text[last:])

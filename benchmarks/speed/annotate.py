@@ -30,7 +30,13 @@ from tqdm import tqdm
 from tests import reference
 from toolformer.annotation import pipeline
 from toolformer.annotation.candidates import Candidate, ToolSettings
-from toolformer.benchmarks.speed.script import measured_usage, repeated, run, show, stock_layers
+from toolformer.benchmarks.speed.script import (
+    measured_usage,
+    print_timings,
+    repeated,
+    run_script,
+    stock_layers,
+)
 from toolformer.data import Document
 from toolformer.lm.batching import TOKENS_PER_BATCH
 from toolformer.lm.language_model import LanguageModel, TokenScores
@@ -195,7 +201,7 @@ def main(options: Options) -> None:
     slow.seconds *= len(documents) / len(documents[: options.reference])
     names = [f"toolformer, batches of {budget}" for budget in budgets]
     sides = dict(zip(["reference", *names], [slow, *timings], strict=True))
-    show(
+    print_timings(
         f"{len(documents)} documents, {options.tools}, {config.model}, {language_model.dtype}, matmul peak "
         f"{peak / 1e9:.0f} GFLOP/s",
         {name: vars(side) | {"documents/s": len(documents) / side.seconds} for name, side in sides.items()},
@@ -216,4 +222,4 @@ def _ratios(slow: Timing, timings: Sequence[Timing], peak: float) -> dict[str, f
 
 
 if __name__ == "__main__":
-    run(Options, main)
+    run_script(Options, main)

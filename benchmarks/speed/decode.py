@@ -26,7 +26,13 @@ from tqdm import tqdm
 
 from tests import reference
 from toolformer.benchmarks import dateset
-from toolformer.benchmarks.speed.script import measured_usage, repeated, run, show, stock_layers
+from toolformer.benchmarks.speed.script import (
+    measured_usage,
+    print_timings,
+    repeated,
+    run_script,
+    stock_layers,
+)
 from toolformer.benchmarks.tasks import question_prompt
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
@@ -177,7 +183,7 @@ def main(options: Options) -> None:
     ours, plain = turns[-1]
     slow = time_reference(model, tools, few, options)
     timings = {"toolformer": ours, "generate, no tools": plain, "reference": slow}
-    show(
+    print_timings(
         f"{options}, {model.dtype}, {model.device}",
         {name: vars(side) | {"tokens/s": side.rate} for name, side in timings.items()},
         {
@@ -192,4 +198,4 @@ def main(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    run(Options, main)
+    run_script(Options, main)

@@ -26,7 +26,7 @@ from toolformer.annotation import propose
 from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window
 from toolformer.annotation.score import score
 from toolformer.benchmarks import dateset
-from toolformer.benchmarks.speed.script import run, show
+from toolformer.benchmarks.speed.script import print_timings, run_script
 from toolformer.benchmarks.tasks import question_prompt
 from toolformer.calls import ApiCall
 from toolformer.data import Document, demo_corpus
@@ -158,8 +158,8 @@ def main(options: Options) -> None:
     with counter.watching(model):
         rows = {name: measure(work, units, counter, options.repeats) for name, (work, units) in parts.items()}
     results = {f"us_per_{name.replace(' ', '_')}": round(row["us"], 1) for name, row in rows.items()}
-    show(f"{options}", rows, results)
+    print_timings(f"{options}", rows, results)
 
 
 if __name__ == "__main__":
-    run(Options, main)
+    run_script(Options, main)

@@ -27,7 +27,7 @@ from toolformer.results.provenance import provenance
 Options = TypeVar("Options")
 
 
-def run(options: type[Options], main: Callable[[Options], None]) -> None:
+def run_script(options: type[Options], main: Callable[[Options], None]) -> None:
     """Calls a script's `main` with the options of the command line."""
     with refused_in_one_line():
         given = OmegaConf.merge(OmegaConf.structured(options), OmegaConf.from_cli())
@@ -52,7 +52,7 @@ def stock_layers() -> Iterator[None]:
         yield
 
 
-def show(title: str, rows: Mapping[str, Mapping[str, float]], results: Mapping[str, object]) -> None:
+def print_timings(title: str, rows: Mapping[str, Mapping[str, float]], results: Mapping[str, object]) -> None:
     """Prints a table, the machine and versions, and the results as one JSON object on the last line."""
     print(title)
     if rows:

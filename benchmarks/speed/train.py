@@ -21,7 +21,7 @@ import torch
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
 
 from toolformer.benchmarks.speed.annotate import matmul_peak, model_flops
-from toolformer.benchmarks.speed.script import measured_usage, repeated, run, show
+from toolformer.benchmarks.speed.script import measured_usage, print_timings, repeated, run_script
 from toolformer.data import demo_corpus
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.loading import choose_device, choose_dtype, load_causal
@@ -87,7 +87,7 @@ def main(options: Options) -> None:
     with measured_usage() as usage:
         fast = packed(model, texts, length, micro_batch)
     slow = padded(model, texts, rows)
-    show(
+    print_timings(
         f"{len(texts)} documents of {mean:.0f} tokens, {model}, sequences of {length}, matmul peak "
         f"{peak / 1e9:.0f} GFLOP/s",
         {f"packed, {micro_batch} per micro batch": fast, f"padded, {rows} per micro batch": slow},
@@ -100,4 +100,4 @@ def main(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    run(Options, main)
+    run_script(Options, main)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from omegaconf import MISSING
 
-from toolformer.benchmarks.speed.script import run
+from toolformer.benchmarks.speed.script import run_script
 from toolformer.errors import UserError
 from toolformer.lm.loading import choose_dtype, load_causal
 
@@ -68,4 +68,4 @@ def main(options: Options) -> None:
 
 if __name__ == "__main__":
     sys.argv[1:] = [word if "=" in word else f"folder={word}" for word in sys.argv[1:]]
-    run(Options, main)
+    run_script(Options, main)

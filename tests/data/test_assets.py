@@ -96,7 +96,7 @@ def test_a_wrong_checksum_or_no_wheel_is_refused(registry: Path, tmp_path: Path,
     (registry / FILE_NAME).unlink()
     with pytest.raises(UserError, match=r"^[^\n]*cannot fetch tiny-text==1.0 \(ERROR: .*in PIP_F[^\n]*$"):
         assets.ensure("tiny")
-    assert assets.find("tiny") is None and files_in(tmp_path / "cache") == set()
+    assert assets.find_asset("tiny") is None and files_in(tmp_path / "cache") == set()
 
 
 def test_a_damaged_or_stale_copy_is_built_again(registry: Path) -> None:
@@ -105,10 +105,10 @@ def test_a_damaged_or_stale_copy_is_built_again(registry: Path) -> None:
     stale = json.dumps(json.loads(marker.read_text()) | {"fingerprint": "of other pins"})
     for file, content in ((path, TEXT[:5]), (marker, stale.encode()), (marker, b"[1")):
         file.write_bytes(content)
-        assert assets.find("tiny") is None
+        assert assets.find_asset("tiny") is None
         assert assets.ensure("tiny").read_bytes() == TEXT
     path.unlink()
-    assert assets.find("tiny") is None
+    assert assets.find_asset("tiny") is None
 
 
 def test_unknown_names_and_a_cache_that_cannot_be_written_are_one_line(

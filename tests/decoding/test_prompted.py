@@ -10,7 +10,7 @@ from tests import reference
 from tests.build import CALLING, DOCUMENTS, PIECES, tools
 from tests.conftest import Refused, taught_model
 from tests.processes import config, save_calling_model, words
-from toolformer.calls import find, strip
+from toolformer.calls import find_calls, strip
 from toolformer.data import Document
 from toolformer.decoding import examples
 from toolformer.decoding.prompted import PARTED, PromptedDecoder
@@ -40,7 +40,7 @@ def test_every_tool_is_shown_by_four_sentences_with_a_call(kind: type[Tool]) -> 
     sentences = examples.with_name(kind.examples, "Other")
     assert len(sentences) == 4
     for sentence in sentences:
-        ((start, end, call),) = find(sentence, {"Other"})
+        ((start, end, call),) = find_calls(sentence, {"Other"})
         assert call.tool == "Other" and call.result and 0 < start
         assert sentence[end] in " ,(" and strip(sentence, {"Other"}) != sentence
         if kind is Calculator:

@@ -50,8 +50,8 @@ def test_the_kind_of_a_model_is_read_from_its_configuration(
 ) -> None:
     assert is_encoder_decoder(str(folder))
     assert not is_encoder_decoder(str(tiny_folder)) and not is_encoder_decoder("smollm2")
-    text_generator.load.cache_clear()
+    text_generator.load_model.cache_clear()
     assert len(ModelGenerator(str(tiny_folder), "float32", "cpu")(["a", "b"], 3)) == 2
-    assert text_generator.load.cache_info().currsize == 1
+    assert text_generator.load_model.cache_info().currsize == 1
     with pytest.raises(UserError, match="no config.json"):
         is_encoder_decoder(str(tmp_path))

@@ -12,7 +12,7 @@ from tests.conftest import Capture, Patch
 from tests.pages.page import ROOT, Page, save_model, tiny
 from tests.pages.test_commands import OURS
 from tests.processes import save_taught_model, trained
-from toolformer.calls import find, linearise
+from toolformer.calls import find_calls, linearise
 from toolformer.cli import main
 from toolformer.results import Results
 from toolformer.tools.user.functions import FunctionTool
@@ -76,7 +76,7 @@ def test_every_command_of_the_tutorial_runs(place: Path, tutorial: list[str], ca
         assert main([*command.words, *more]) == 0, capsys.readouterr().err
         shown = capsys.readouterr().out
         if stage == "complete":
-            ((_, _, call),) = find(shown, {"roman"})
+            ((_, _, call),) = find_calls(shown, {"roman"})
             assert call.tool == "roman" and call.input in ("14", "9") and call.result in ("XIV", "IX"), shown
     results = Results(Path("runs"))
     assert [len(results.runs(stage)) for stage in ("generate", "train", "evaluate")] == [2, 2, 4]
@@ -132,7 +132,7 @@ def test_the_example_gives_the_call_that_the_readme_shows(
     prompt = words[1]
     assert f'"{prompt}"' in code
     with_call, plain = re.findall(r'# with.*?: "(.*)"', code)
-    ((_, _, call),) = find(with_call, {"Calculator"})
+    ((_, _, call),) = find_calls(with_call, {"Calculator"})
     assert with_call == linearise(call) + plain
     wrong = with_call.replace(f"-> {call.result}]", "-> 0]")
     save_taught_model(tmp_path / "taught", [f"{prompt}{wrong}.\n"] * 400)
@@ -144,4 +144,4 @@ def test_the_example_gives_the_call_that_the_readme_shows(
     assert prompt + linearise(call) in capsys.readouterr().out
     exec(code, {})
     first, second, third = capsys.readouterr().out.splitlines()
-    assert first.startswith(linearise(call)) and not find(second, {"Calculator"}) and third == str(call)
+    assert first.startswith(linearise(call)) and not find_calls(second, {"Calculator"}) and third == str(call)

@@ -201,7 +201,7 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 def shown(evidence: Evidence, full: bool = False) -> dict[str, Table]:
     """The tables of a report by key."""
-    return {table.key: table for table in tables.content(evidence, full).tables}
+    return {table.key: table for table in tables.report_content(evidence, full).tables}
 
 
 def samples(path: Path, scores: Sequence[float], tool: str | None = None) -> Path:

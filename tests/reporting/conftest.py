@@ -58,4 +58,4 @@ def report(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 @pytest.fixture(scope="session")
 def evidence(runs: Runs) -> Evidence:
-    return reader.read(runs, "default")
+    return reader.read_evidence(runs, "default")

@@ -77,7 +77,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     scores = {(system, task): score for system in SYSTEMS for task in TASKS}
     evidence = Evidence(None, annotation, scores, sampled=sampled)
-    content, data = tables.content(evidence), samples_page.data(evidence)
+    content, data = tables.report_content(evidence), samples_page.data(evidence)
     assert data
     (folder / "report.html").write_text(render.html(content, "samples.html"), encoding="utf-8")
     (folder / "samples.html").write_text(render.samples_html(content.title, data), encoding="utf-8")

@@ -28,7 +28,7 @@ from toolformer.reporting.table import Figure
 
 
 def figure(evidence: Evidence, key: str) -> Figure:
-    return next(one for one in figures.figures(evidence) if one.key == key)
+    return next(one for one in figures.draw_figures(evidence) if one.key == key)
 
 
 def panels(figure: Figure) -> list[Any]:
@@ -85,7 +85,7 @@ def test_any_name_of_a_benchmark_or_tool_can_be_drawn(evidence: Evidence) -> Non
     name = "_bell\x07bell \ud800 $x_1$"
     annotation = replace(evidence.annotation, gains={name: evidence.annotation.gains["calculator"]})
     by_k = {(k, name): SCORE for k in (0, 10)}
-    drawn = figures.figures(Evidence(None, annotation, {("toolformer", name): SCORE}, by_k=by_k))
+    drawn = figures.draw_figures(Evidence(None, annotation, {("toolformer", name): SCORE}, by_k=by_k))
     assert [one.key for one in drawn] == ["overview", "by_k", "gains"]
     for one in drawn:
         drawn_text = "".join(ElementTree.fromstring(plots.files(one)[f"{one.key}.svg"]).itertext())

@@ -223,16 +223,16 @@ def test_nothing_in_the_data_of_samples_ends_its_script() -> None:
 def test_the_terminal_shows_the_tables_and_cuts_no_number(
     runs: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    console.show(report("[bold](x) `y`"))
+    console.print_tables(report("[bold](x) `y`"))
     shown = " ".join(capsys.readouterr().out.split())
     assert all(words in shown for words in ("Table 4", "12.3†‡", "29.4", "Table 10", "[bold](x) `y`"))
     assert "<sup>" not in shown and "figures/" not in shown
     for only in ([], ["table4"]):
-        console.show(replace(report("x"), headline="What calls are worth."), only)
+        console.print_tables(replace(report("x"), headline="What calls are worth."), only)
         assert capsys.readouterr().out.count("What calls are worth.") == 1
     monkeypatch.setenv("COLUMNS", "100")
-    content = tables.content(reader.read(runs, "default"), full=True)
-    console.show(content)
+    content = tables.report_content(reader.read_evidence(runs, "default"), full=True)
+    console.print_tables(content)
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 100 and "…" not in shown.partition("Table 10")[0]
     words = shown.split()

@@ -88,29 +88,29 @@ def test_where_the_paper_has_nothing_it_is_not_named() -> None:
     assert [row[0].detail for row in found["arithmetic"].rows] == ["", ""]
     assert "The paper's" not in found["tool_use"].caption and "table9" in found
     assert not any(column.paper for table in found.values() for column in table.columns)
-    assert "Grey columns" not in render.html(tables.content(evidence))
+    assert "Grey columns" not in render.html(tables.report_content(evidence))
 
 
 def test_the_dtype_is_named_and_where_it_differs_which_rows_are_in_which() -> None:
     store = Runs()
     evaluated(store, "model", perplexity("heldout_perplexity", 80.35))
     evaluated(store, "model_cc", perplexity("heldout_perplexity", 81.0), trained(store, "plain"))
-    alike = reader.read(store)
+    alike = reader.read_evidence(store)
     assert shown(alike)["table8"].caption.endswith(" Measured in bfloat16.")
-    assert ("bfloat16", "dtype") in tables.facts(alike) and not tables.content(alike).remarks
+    assert ("bfloat16", "dtype") in tables.facts(alike) and not tables.report_content(alike).remarks
     metrics = perplexity("heldout_perplexity", 81.66)
     evaluated(store, "toolformer_disabled", metrics, trained(store), dtype="float32")
-    mixed = reader.read(store)
+    mixed = reader.read_evidence(store)
     end = "rounding: bfloat16: M, M + CC; float32: Toolformer (disabled)."
     assert shown(mixed)["table8"].caption.endswith(end)
-    assert tables.content(mixed).remarks[-1].startswith("Measured in several dtypes: Held-out text.")
+    assert tables.report_content(mixed).remarks[-1].startswith("Measured in several dtypes: Held-out text.")
 
 
 def test_an_annotation_that_found_nothing_is_read(tmp_path: Path) -> None:
     store = Runs()
     nothing = [(*row[:6], "no result", None) for row in ROWS]
     annotated(store, files=write_annotation(tmp_path, nothing))
-    annotation = reader.read(store).annotation
+    annotation = reader.read_evidence(store).annotation
     assert annotation and not annotation.examples and set(annotation.counts.values()) == {(0, 0)}
 
 

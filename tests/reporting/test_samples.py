@@ -123,7 +123,7 @@ def test_what_is_read_of_five_times_the_candidates_takes_no_more_memory(
         pa.set_memory_pool(pool)
         tracemalloc.start()
         try:
-            found = reader.read(store).annotation
+            found = reader.read_evidence(store).annotation
             assert found is not None and found.counts["calendar", 0.5][1] > 0
             assert samples_page.annotated(found)
             return tracemalloc.get_traced_memory()[1] + (pool.max_memory() or 0)

@@ -28,7 +28,7 @@ GONE = Step("generate", 1, {})
 
 def values(store: Runs | Evidence, task: str = "svamp", experiment: str | None = None) -> dict[str, float]:
     """The scores of a benchmark by row."""
-    evidence = reader.read(store, experiment) if isinstance(store, Runs) else store
+    evidence = reader.read_evidence(store, experiment) if isinstance(store, Runs) else store
     return {system: score.value for (system, name), score in evidence.scores.items() if name == task}
 
 
@@ -42,7 +42,7 @@ def test_a_table_shows_the_largest_group_that_compares_and_names_the_others(stor
     evaluated(store, "model", accuracy("svamp", 4.0))
     evaluated(store, "toolformer", accuracy("svamp", 12.0) | accuracy("nq", 1.0), training)
     evaluated(store, "toolformer", accuracy("svamp", 90.0, n=20), training, comparison="only twenty")
-    evidence = reader.read(store)
+    evidence = reader.read_evidence(store)
     assert values(evidence) == {"model": 4.0, "toolformer": 12.0}
     (left_out,) = evidence.remarks
     assert (
@@ -67,7 +67,7 @@ def test_a_cell_shows_its_newest_run_and_one_with_faults_only_where_there_is_no_
         evaluated(store, "model", metrics)
         assert values(store) == {"model": expected}
     evaluated(store, "toolformer_disabled", faulty)
-    evidence = reader.read(store)
+    evidence = reader.read_evidence(store)
     assert values(evidence)["toolformer_disabled"] == 6.0
     assert "failed in 7 of 100 answers" in evidence.remarks[-1]
 
@@ -79,16 +79,16 @@ def test_all_figures_of_a_system_are_of_one_training_and_one_model(store: Runs) 
         evaluated(store, system, accuracy("svamp", 12.0), long)
     evaluated(store, "toolformer", accuracy("svamp", 30.0), short)
     evaluated(store, "toolformer", accuracy("svamp", 50.0) | size, larger)  # its own `model` says gpt2
-    evidence = reader.read(store)
+    evidence = reader.read_evidence(store)
     assert evidence.model == "gpt2" and set(values(evidence).values()) == {12.0}
     assert evidence.trained["augmented"][0].id == long.id
     assert evidence.sizes["gpt2-large", "toolformer", "svamp"].value == 50.0
     assert [run.title for run in evidence.sampled][:2] == ["Toolformer, gpt2-large", "Toolformer"]
     evaluated(store, "toolformer", accuracy("svamp", 9.0) | size, larger, comparison="other tools")
-    evidence = reader.read(store)  # figure 4 draws comparable evaluations of every size
+    evidence = reader.read_evidence(store)  # figure 4 draws comparable evaluations of every size
     assert evidence.sizes["gpt2-large", "toolformer", "svamp"].value == 50.0
     assert evidence.parameters == {"gpt2": 124e6, "gpt2-large": 775e6}
-    assert {figure.key for figure in tables.content(evidence).figures} >= {"overview", "figure4"}
+    assert {figure.key for figure in tables.report_content(evidence).figures} >= {"overview", "figure4"}
 
 
 def test_figure_4_is_of_the_tables_k(store: Runs) -> None:
@@ -97,7 +97,7 @@ def test_figure_4_is_of_the_tables_k(store: Runs) -> None:
         training, metrics = trained(store, model=model), {"parameters": size}
         evaluated(store, "toolformer_disabled", accuracy("svamp", 5.0) | metrics, training)
         evaluated(store, "toolformer", accuracy("svamp", right) | metrics, training, k=1)
-    sizes = reader.read(store).sizes
+    sizes = reader.read_evidence(store).sizes
     assert {model: sizes[model, "toolformer", "svamp"].value for model in rights} == rights
 
 
@@ -116,7 +116,7 @@ def test_a_small_sweep_over_k_takes_no_row_away(store: Runs) -> None:
             k=k,
             comparison="ten",
         )
-    evidence = reader.read(store)
+    evidence = reader.read_evidence(store)
     assert values(evidence) == {"model": 4.0, "toolformer_disabled": 5.0, "toolformer": 78.0}
     assert {k for k, _ in evidence.by_k} == {0, 1, 10}, "the sweep has its own table"
 
@@ -142,7 +142,7 @@ def of_seeds(store: Runs, folder: Path, seeds: Sequence[int], limited: bool) -> 
 def test_runs_that_differ_only_in_their_seed_are_one_row(tmp_path: Path, limited: bool) -> None:
     seen = []
     for name, seeds in (("at once", (0, 1, 2, 3, 4)), ("resumed", (3, 1, 0, 4, 2))):
-        evidence = reader.read(of_seeds(Runs(), tmp_path / name, seeds, limited))
+        evidence = reader.read_evidence(of_seeds(Runs(), tmp_path / name, seeds, limited))
         rows = shown(evidence)["table4"].rows
         seen.append([[(cell.text, cell.detail, cell.signs) for cell in row] for row in rows])
         compared = evidence.paired["svamp", "toolformer", "model"]
@@ -158,7 +158,7 @@ def test_runs_that_differ_only_in_their_seed_are_one_row(tmp_path: Path, limited
     store = Runs()
     evaluated(store, "toolformer", accuracy("svamp", 99.0), trained(store, seed=2, replicate="another"))
     evaluated(store, "toolformer", accuracy("svamp", 99.0), comparison="others")
-    evidence = reader.read(of_seeds(store, tmp_path / "two", (0, 1), limited))
+    evidence = reader.read_evidence(of_seeds(store, tmp_path / "two", (0, 1), limited))
     assert len(evidence.scores["toolformer", "svamp"].runs) == 2 and evidence.remarks[-1].startswith(
         "Left out: 2 "
     )
@@ -169,14 +169,14 @@ def test_a_sweep_over_k_stands_in_table_9_alone(store: Runs) -> None:
     evaluated(store, "model", accuracy("svamp", 4.0), k=1)
     for k, value in ((3, 30.0), (1, 41.0)):
         evaluated(store, "toolformer", accuracy("svamp", value, calculator=0.5), k=k)
-    evidence = reader.read(store)
+    evidence = reader.read_evidence(store)
     assert values(evidence) == {"model": 4.0, "toolformer": 41.0}
     assert evidence.remarks == ["Toolformer was decoded at k = 1 (the paper's k is 10)."]
     assert "(k = 1)" in shown(evidence)["tool_use"].caption
     store = Runs()
     for k, value in ((0, 1.0), (10, 3.0), (1, 2.0)):
         evaluated(store, "toolformer", accuracy("svamp", value, n=10) | {"svamp/n_ac": 4.0}, k=k)
-    evidence = reader.read(store)
+    evidence = reader.read_evidence(store)
     assert values(evidence) == {"toolformer": 3.0}
     assert {k: score.value for (k, _), score in evidence.by_k.items()} == {0: 1.0, 1: 2.0, 10: 3.0}
 
@@ -195,7 +195,7 @@ def test_wordings_have_a_table_of_their_own_and_stand_in_no_other(store: Runs) -
     asked_in(store, "a", 16.0, 0.75)
     asked_in(store, "b", 7.0, 0.5)
     asked_in(store, "paper", 3.0, 0.0, system="model")  # in one wording alone
-    evidence = reader.read(store)
+    evidence = reader.read_evidence(store)
     for task in ("svamp", "heldout_perplexity"):
         assert values(evidence, task) == {"toolformer": 10.0, "model": 3.0}
     (remark,) = evidence.remarks
@@ -207,7 +207,7 @@ def test_wordings_have_a_table_of_their_own_and_stand_in_no_other(store: Runs) -
     assert "Toolformer, wording a" in {run.title for run in evidence.sampled}
     alone = Runs()
     asked_in(alone, "paper", 10.0, 0.25)
-    assert "wordings" not in shown(reader.read(alone))
+    assert "wordings" not in shown(reader.read_evidence(alone))
     for wording in "cd":
         asked_in(alone, wording, 12.0, 0.25)
     assert values(alone) == {"toolformer": 10.0}, "the newest is in other words"
@@ -222,8 +222,8 @@ def test_toolformer_by_threshold_where_all_else_is_equal(
         evaluated(
             store, "toolformer", accuracy("svamp", score), trained(store, dataset=dataset, replicate=steps)
         )
-    evidence = reader.read(store)
-    console.show(tables.content(evidence), ["by_threshold"])
+    evidence = reader.read_evidence(store)
+    console.print_tables(tables.report_content(evidence), ["by_threshold"])
     printed = capsys.readouterr().out
     assert "\nBy τ_f Score by filtering threshold" in printed and "Runs" not in printed
     assert printed.startswith("Left out: 2 ")
@@ -242,7 +242,7 @@ def test_baselines_are_told_from_systems_and_from_each_other(store: Runs) -> Non
         ("x", "toolformer", 3.0),
     ):
         evaluated(store, "baseline", accuracy("svamp", score), model=path, baseline=name)
-    evidence = reader.read(store)
+    evidence = reader.read_evidence(store)
     names = {"llama (/a/llama)": 2.0, "llama (/b/llama)": 2.0, "toolformer": 3.0}
     assert values(evidence) == {"toolformer": 1.0} | {BASELINE + name: score for name, score in names.items()}
     assert [row[0].detail for row in shown(evidence)["table4"].rows] == ["", *["(baseline)"] * 3]
@@ -253,17 +253,20 @@ def test_the_annotation_is_the_one_behind_the_models(tmp_path: Path, store: Runs
     old = annotated(store, EXECUTED, files)
     annotated(store, files=files)
     trained(store, dataset=old)
-    evidence = reader.read(store)
+    evidence = reader.read_evidence(store)
     assert evidence.annotation and evidence.annotation.run.id == old.id and not evidence.remarks
     rows = {row[0].text: [cell.text for cell in row[1:5]] for row in outcome_tables.cost(evidence).rows}
     assert set(rows) == {"Toolformer", "Toolformer (disabled)"}
     assert rows["Toolformer"] == ["7.0", "520", "8.0", "512"]
     trained(store, "plain", dataset=GONE)
-    assert "different annotations" in reader.read(store).remarks[0]
+    assert "different annotations" in reader.read_evidence(store).remarks[0]
     gone = Runs()
     trained(gone, dataset=GONE)
     annotated(gone, files=files)
-    assert f"run {GONE.key()[:8]}, on which the models were trained, is gone" in reader.read(gone).remarks[0]
+    assert (
+        f"run {GONE.key()[:8]}, on which the models were trained, is gone"
+        in reader.read_evidence(gone).remarks[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -275,7 +278,7 @@ def test_a_broken_file_costs_what_is_made_of_it_only(tmp_path: Path, store: Runs
     run = evaluated(store, "model", accuracy("svamp", 4.0), file=file)
     is_sample = name.startswith("samples")
     ((run if is_sample else generated).folder / name).write_text("[broken")
-    evidence = reader.read(store)
+    evidence = reader.read_evidence(store)
     assert (evidence.annotation is None) == (not is_sample) == bool(evidence.sampled[0].files)
     remark = f"Generate run {generated.id[:8]} cannot be read"
     remark = f"{name} of evaluate run {run.id[:8]} is damaged" if is_sample else remark

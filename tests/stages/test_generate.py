@@ -177,7 +177,7 @@ def test_a_worker_has_the_configured_threads_and_batches(tmp_path: Path, tiny_fo
         ):
             config = validate(compose("generate", [*words, *more]))
             assert Worker(config, shards.folder, threads=2)(name).annotated
-            model = text_generator.load(str(tiny_folder), "float32", "auto")
+            model = text_generator.load_model(str(tiny_folder), "float32", "auto")
             assert [torch.get_num_threads(), model.batch_tokens] == expected
     finally:
         torch.set_num_threads(before)
@@ -193,7 +193,7 @@ def test_a_full_gpu_halves_the_batches_once(
     for day, name in enumerate(("one", "two", "three")):
         shards.add(name, [Document("d", f"On day {day} we met.", date=datetime.date(2021, 3, 1))])
     worker = Worker(validate(compose("generate", place.words(tmp_path, *words, pause=0)[1:])), shards.folder)
-    model = text_generator.load(str(place.model), "float32", "auto")
+    model = text_generator.load_model(str(place.model), "float32", "auto")
     with full_gpu(model, {2}):
         assert worker("one").annotated and worker("two").annotated
     half = first // 2

@@ -112,7 +112,9 @@ def test_what_is_gone_is_made_again_when_it_is_read(root: Path, capsys: Capture)
     assert planned(more, capsys) == [(stage, False) for stage in stages]
     assert main(["run", *more]) == 0
     assert planned(more, capsys) == done
-    assert text_generator.load.cache_info().currsize == 0, "the annotation's model, beside the trained one"
+    assert text_generator.load_model.cache_info().currsize == 0, (
+        "the annotation's model, beside the trained one"
+    )
 
 
 def test_a_job_that_fails_is_named_and_the_rest_is_done(root: Path, capsys: Capture) -> None:
@@ -164,7 +166,7 @@ def test_counts_of_candidates_add_up(smoke_runs: Path) -> None:
 
 
 def test_another_filter_needs_no_model(root: Path, refused: Refused) -> None:
-    before, loaded = annotated(root), text_generator.load.cache_info().misses
+    before, loaded = annotated(root), text_generator.load_model.cache_info().misses
     nulls = [f"tool.{tool}.filter_threshold=null" for tool in TOOLS]
     for more in ([*nulls, "filter_threshold=100"], ["filter.baseline=plain"]):
         filtered = stage("generate", root, *more)
@@ -178,7 +180,7 @@ def test_another_filter_needs_no_model(root: Path, refused: Refused) -> None:
         if more[-1] == "filter_threshold=100":
             assert filtered.metrics["texts_kept"] == 0
             assert "kept no call" in refused("train", *smoke_words(root), f"dataset={filtered.id}")
-    assert text_generator.load.cache_info().misses == loaded
+    assert text_generator.load_model.cache_info().misses == loaded
 
 
 def test_a_training_says_what_it_was_trained_on(smoke_runs: Path) -> None:

@@ -95,7 +95,7 @@ def test_texts_are_translated_in_order_and_once_and_others_have_a_reason() -> No
 def test_the_embedded_translator() -> None:
     """And that its conversion adds BOS, without which its perplexity is tenfold."""
     from toolformer.data import assets
-    from toolformer.lm.text_generator import ModelGenerator, load
+    from toolformer.lm.text_generator import ModelGenerator, load_model
 
     expected = {
         "sûreté nucléaire": "nuclear safety",
@@ -107,7 +107,7 @@ def test_the_embedded_translator() -> None:
     assert english.reason == "already English"
     right = [words in str(one.text).lower() for one, words in zip(results, expected.values(), strict=True)]
     assert sum(right) >= 2, [one.text for one in results]
-    model = load("gemma3", "auto", "auto")
+    model = load_model("gemma3", "auto", "auto")
     assert model.bos_ids == [model.tokenizer.bos_token_id]
     ((total, count),) = model.rolling_log_likelihoods(["The Eiffel Tower is a tower in Paris, France."])
     assert math.exp(-total / count) < 100  # about 440 without BOS

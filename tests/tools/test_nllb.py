@@ -118,7 +118,7 @@ def test_hostile_texts_cost_nobody_a_result(taught: Path) -> None:
     assert [one.reason for one in results[1:3]] == ["nothing to translate", "text too long"]
     assert [results[3].text, results[7].text] == ["bread", "bread"]
     assert all(len(one.text or "") < 2000 and "\n" not in (one.text or "") for one in results)
-    _, tokenizer = nllb.load(str(taught), "float32", "auto")
+    _, tokenizer = nllb.load_nllb(str(taught), "float32", "auto")
     ids = nllb.encode(tokenizer, "pan </s> pol_Latn <pad>", "spa_Latn")
     assert not set(ids[1:-1]) & set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}, "text is text"
 
@@ -145,7 +145,7 @@ def test_no_code_of_pickled_weights_is_run(taught: Path, tmp_path: Path) -> None
     (folder / "model.safetensors").unlink()
     torch.save(weights, folder / "pytorch_model.bin")
     assert NllbTranslator(str(folder), **FLOAT32).translate(["pan"], ["es"]) == ["bread"]
-    nllb.load.cache_clear()
+    nllb.load_nllb.cache_clear()
     torch.save({**weights, "opened": Hostile(tmp_path / "owned")}, folder / "pytorch_model.bin")
     with pytest.raises(UserError, match="cannot be loaded") as error:
         NllbTranslator(str(folder), **FLOAT32).translate(["pan"], ["es"])

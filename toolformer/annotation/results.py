@@ -143,7 +143,7 @@ def _shards(store: ShardStore, names: Iterable[str]) -> Iterator[pa.Table]:
         )
 
 
-def check(path: Path) -> None:
+def check_complete(path: Path) -> None:
     """OSError or ValueError if a file of the results is missing, truncated, or of another schema."""
     if path.suffix == ".json":
         json.loads(path.read_bytes())

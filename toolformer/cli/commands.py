@@ -192,7 +192,7 @@ def compare(arguments: list[str]) -> int:
         )
     # Finished runs are read, as by a report: the evaluation's data folder, corpus and model may be gone.
     config = configured("evaluate", options.overrides, checked_as="report")
-    from toolformer.reporting.console import show
+    from toolformer.reporting.console import print_tables
     from toolformer.results import Results
     from toolformer.stages import compare as comparing
 
@@ -201,7 +201,7 @@ def compare(arguments: list[str]) -> int:
     if options.json:
         print(comparing.as_json(compared))
         return 0
-    show(comparing.content(compared))
+    print_tables(comparing.comparison_content(compared))
     return 0
 
 
@@ -212,7 +212,7 @@ def explain(arguments: list[str]) -> int:
     names = "an evaluation of Toolformer or an annotation: an id or its first characters, latest, or latest:generate"
     parser.add_argument("run", help=names)
     options = parser.parsed(arguments, "lm.device=cuda paths.root=DIR")
-    from toolformer.reporting.console import show
+    from toolformer.reporting.console import print_tables
     from toolformer.results import Results
     from toolformer.results.provenance import command_of
     from toolformer.stages import explain as explaining
@@ -220,11 +220,11 @@ def explain(arguments: list[str]) -> int:
 
     config = configured("evaluate", options.overrides, checked_as="report")
     results = Results(Path(config.paths.root))
-    run = explaining.find(results, options.run, config.name, config.seed)
+    run = explaining.find_evaluation(results, options.run, config.name, config.seed)
     if run.stage == "evaluate":
         like = configured("evaluate", [f"like={run.id}", *options.overrides])
         run = explaining.ladder(like, run, Invocation(command_of("explain", arguments)))
-    show(explaining.content(results, run))
+    print_tables(explaining.explanation_content(results, run))
     return 0
 
 

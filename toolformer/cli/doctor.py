@@ -85,7 +85,7 @@ def _assets(config: Config) -> Finding:
 
     if config.paths.cache:
         assets.set_cache_dir(Path(config.paths.cache).expanduser())
-    if missing := [name for name in assets.ASSETS if assets.find(name) is None]:
+    if missing := [name for name in assets.ASSETS if assets.find_asset(name) is None]:
         return _ABSENT, "assets", f"not fetched yet: {', '.join(missing)}; toolformer assets fetches them"
     return _OK, "assets", "all fetched"
 

@@ -13,7 +13,7 @@ from toolformer.cli.parser import Parser, configured, console
 from toolformer.credentials import printable
 from toolformer.errors import UserError
 from toolformer.results import Results, Run
-from toolformer.results.run import STAGES, STATUSES, figures
+from toolformer.results.run import RUN_STEPS, STATUSES, headline_metrics
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
         "clean: remove what is not needed, after asking; overrides: name=EXPERIMENT, paths.root=DIR, tracking.uri=URI"
     )
     parser.add_argument("arguments", nargs="*", help=meaning)
-    parser.add_argument("--stage", choices=STAGES, help="only runs of this stage")
+    parser.add_argument("--stage", choices=RUN_STEPS, help="only runs of this stage")
     parser.add_argument("--status", choices=STATUSES, help="only runs of this status")
     parser.add_argument("--limit", type=int, default=100, help="how many runs to list, the newest (100)")
     parser.add_argument(
@@ -138,7 +138,7 @@ def _related(runs: Sequence[Run], sources: Mapping[str, Sequence[str]], referenc
     """A run, what it was made from, and what was made from it."""
     ids = {_one(runs, reference).id}
     above, below = ids, set(ids)
-    for _ in STAGES:
+    for _ in RUN_STEPS:
         above = above | {source for run_id in above for source in sources.get(run_id, ())}
         below |= {run_id for run_id, made_from in sources.items() if below & {*made_from}}
     return [run for run in runs if run.id in above | below]
@@ -202,7 +202,7 @@ def _figures(run: Run) -> list[str]:
     """The first figures of a run, and its dtype."""
     shown = [
         f"{key} {value:.1f}" if run.tasks else f"{key.replace('_', ' ')} {value:g}"
-        for key, value in figures(run).items()
+        for key, value in headline_metrics(run).items()
     ]
     if len(shown) > SHOWN:
         shown[SHOWN:] = [f"{len(shown) - SHOWN} more"]

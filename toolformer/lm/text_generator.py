@@ -9,7 +9,7 @@ from toolformer.lm.seq2seq import Seq2SeqModel, is_encoder_decoder
 
 
 @functools.lru_cache(maxsize=4)
-def load(model: str, dtype: str, device: str) -> LanguageModel:
+def load_model(model: str, dtype: str, device: str) -> LanguageModel:
     """A loaded causal model, cached by (model, dtype, device)."""
     return LanguageModel.from_pretrained(model, dtype, device)
 
@@ -37,5 +37,5 @@ class ModelGenerator:
         is_encoder_decoder(self.model)
 
     def __call__(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
-        loader = load_seq2seq if is_encoder_decoder(self.model) else load
+        loader = load_seq2seq if is_encoder_decoder(self.model) else load_model
         return loader(self.model, self.dtype, self.device).generate(prompts, max_new_tokens, stop)

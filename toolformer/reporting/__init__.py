@@ -40,8 +40,12 @@ def build(
     Raises:
         UserError: the experiment has no run, a file cannot be read, or the folder cannot be written.
     """
-    evidence = reader.read(results, experiment)
-    content, data, samples = tables.content(evidence, full), samples_page.data(evidence), out / "samples.html"
+    evidence = reader.read_evidence(results, experiment)
+    content, data, samples = (
+        tables.report_content(evidence, full),
+        samples_page.data(evidence),
+        out / "samples.html",
+    )
     texts = {"report.md": render.markdown(content), **render.tables(content)}
     texts["report.html"] = render.html(content, samples.name if data else "")
     if data:
@@ -67,4 +71,4 @@ def _remove_others(out: Path, written: Collection[Path]) -> None:
 
 def terminal(report: Report, only: Collection[str] = ()) -> None:
     """Print the report to the terminal, or only the tables with these keys."""
-    console.show(report.content, only)
+    console.print_tables(report.content, only)

@@ -18,7 +18,7 @@ _SENTENCES = 24
 _GAP = 3
 
 
-def show(content: Content, only: Collection[str] = ()) -> None:
+def print_tables(content: Content, only: Collection[str] = ()) -> None:
     """Prints the report, or only the tables with these keys and then the headline."""
     # A file or a pipe has no width; Rich would take 80 columns.
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160, highlight=False)

@@ -42,7 +42,7 @@ HOLLOW = {"markerfacecolor": "#ffffff"}
 """The paper's points."""
 
 
-def figures(evidence: Evidence) -> list[Figure]:
+def draw_figures(evidence: Evidence) -> list[Figure]:
     """All figures that the evidence has data for."""
     builders = (overview, scaling, by_k, gains, training)
     drawn = (*(build(evidence) for build in builders), picture(evidence.ladders))

@@ -19,7 +19,7 @@ UNKNOWN = "dtype not recorded"
 T = TypeVar("T", Cell, Table)
 
 SYSTEMS: Mapping[str, str] = {system: settings.SYSTEMS[system].title for system in settings.PAPER_SYSTEMS}
-TASKS: Mapping[str, str] = {
+TASK_TITLES: Mapping[str, str] = {
     "lama_squad": "SQuAD", "lama_google_re": "Google-RE", "lama_trex": "T-REx",
     "asdiv": "ASDiv", "svamp": "SVAMP", "mawps": "MAWPS", "arithmetic": "Arithmetic",
     "webqs": "WebQS", "nq": "NQ", "triviaqa": "TriviaQA",
@@ -101,7 +101,7 @@ def shown_sizes(column: Iterable[Score]) -> str:
 def title_of(task: str) -> str:
     """A task's name in tables; a custom task keeps its own."""
     name, _, measure = task.partition("/")
-    return TASKS.get(name, name) + (f", {measure.replace('_', ' ')}" if measure else "")
+    return TASK_TITLES.get(name, name) + (f", {measure.replace('_', ' ')}" if measure else "")
 
 
 def name_of(row: str) -> str:
@@ -128,7 +128,7 @@ def ordered(known: Iterable[str], order: Iterable[str]) -> list[str]:
 
 def in_table_order(tasks: Iterable[str]) -> list[str]:
     """The measured tasks, custom ones last (docs/extending.md)."""
-    return ordered(tasks, TASKS)
+    return ordered(tasks, TASK_TITLES)
 
 
 def in_order(tools: Iterable[str]) -> list[str]:

@@ -111,13 +111,13 @@ def _by_question(rows: Iterable[Row]) -> dict[str, Row]:
     times: Counter[str] = Counter()
     samples: dict[str, Row] = {}
     for row in rows:
-        question = asked(row)
+        question = question_key(row)
         times[question] += 1
         samples[f"{question} {times[question]}"] = row
     return samples
 
 
-def asked(row: Row) -> str:
+def question_key(row: Row) -> str:
     """The identity of a question: id, prompt, date and targets, or id and text."""
     if "score" in row:
         return json.dumps([row["id"], row["prompt"], sorted(map(str, row["target"])), row.get(DATE)])

@@ -40,7 +40,7 @@ _POINTS = 400
 """Points of a curve."""
 
 
-def read(results: Results, experiment: str | None = None) -> Evidence:
+def read_evidence(results: Results, experiment: str | None = None) -> Evidence:
     """Everything that a report shows of an experiment's runs, or of all runs.
 
     UserError if the experiment has no finished run.

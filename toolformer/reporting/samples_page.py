@@ -19,7 +19,7 @@ from toolformer.evaluation.ladder.classes import CLASSES
 from toolformer.reporting import candidate_stats
 from toolformer.reporting.data import NEWEST, Annotation, Evidence, Sampled
 from toolformer.reporting.formatting import SYSTEMS, in_order, in_table_order, title_of, tool_name
-from toolformer.reporting.pairing import asked, read_samples
+from toolformer.reporting.pairing import question_key, read_samples
 
 CANDIDATES = 2_000
 OF_DOCUMENT = 200
@@ -133,7 +133,9 @@ def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[Row]:
             continue
         runs = [run for run in sampled if task in run.files][:NEWEST]
         runs.sort(key=lambda run: names.index(run.system) if run.system in names else len(names))
-        rows_of = [{asked(row): row for row in read_samples(run.files[task], _ANSWERED)} for run in runs]
+        rows_of = [
+            {question_key(row): row for row in read_samples(run.files[task], _ANSWERED)} for run in runs
+        ]
         classes = [_classes(run.classes.get(task)) for run in runs]
         times = Counter(key for rows in rows_of for key in rows)
         keys = sorted(times, key=lambda key: -times[key])  # those that most runs were asked come first

@@ -10,7 +10,7 @@ from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.formatting import (
     SYMBOLS,
     SYSTEMS,
-    TASKS,
+    TASK_TITLES,
     in_dtypes,
     in_table_order,
     name_of,
@@ -98,7 +98,7 @@ def score_table(evidence: Evidence, spec: ScoreTable, full: bool) -> Table:
     """The systems and benchmarks that were measured; with `full` all of the paper's, and its larger models."""
     full = full and spec.is_papers
     every = spec.tasks or [
-        task for task in in_table_order(task for _, task in evidence.scores) if task not in TASKS
+        task for task in in_table_order(task for _, task in evidence.scores) if task not in TASK_TITLES
     ]
     scores = {
         (row, task): score

@@ -7,7 +7,7 @@ from itertools import compress
 from toolformer.reporting import paper
 from toolformer.reporting.annotation_tables import examples_kept, funnel, lost, reasons
 from toolformer.reporting.data import Annotation, Evidence
-from toolformer.reporting.figures import figures, scaling
+from toolformer.reporting.figures import draw_figures, scaling
 from toolformer.reporting.formatting import (
     SYMBOLS,
     SYSTEMS,
@@ -29,7 +29,7 @@ from toolformer.reporting.table import Cell, Column, Content, Figure, Table, Val
 from toolformer.results import Run
 
 
-def content(evidence: Evidence, full: bool = False) -> Content:
+def report_content(evidence: Evidence, full: bool = False) -> Content:
     """A report's tables in the paper's order; with `full` also what was not measured, with the paper's figures."""
     annotation = evidence.annotation
     kept = examples_kept(annotation, full)
@@ -46,7 +46,7 @@ def content(evidence: Evidence, full: bool = False) -> Content:
     ]
     if annotation:
         tables += [from_run(build(annotation), annotation.run) for build in (funnel, lost, reasons)]
-    drawn = figures(evidence)
+    drawn = draw_figures(evidence)
     parts: list[Table | Figure] = [figure for figure in drawn if not figure.after]
     for table in map(_measured_by_the_paper, tables):
         if table.rows:

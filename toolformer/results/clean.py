@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolformer.results.run import CONFIG, LOCK, METRICS, NAMES, RESULT, STAGES, STEP
+from toolformer.results.run import CONFIG, LOCK, METRICS, NAMES, RESULT, RUN_STEPS, STEP
 from toolformer.results.store import Results
 from toolformer.storage import acquired, lock_file
 
@@ -68,7 +68,7 @@ def _removable(results: Results) -> Iterator[Removable]:
         if folder.is_dir():
             yield Removable(WORK[name], folder, (folder,), _size([folder]))
     for run in runs:
-        if run.stage in STAGES and run.status in ("FAILED", "KILLED"):
+        if run.stage in RUN_STEPS and run.status in ("FAILED", "KILLED"):
             paths = tuple(path for path in run.folder.iterdir() if path.name not in _RECORDS)
             if paths:
                 yield Removable(

@@ -15,7 +15,7 @@ from toolformer.step import Step
 from toolformer.storage import acquired, lock_file
 
 
-def read(folder: Path) -> Run | None:
+def read_run(folder: Path) -> Run | None:
     """The run in a folder; None if there is none, or it is not as a run is written."""
     record, result = read_json(folder / STEP), read_json(folder / RESULT)
     try:

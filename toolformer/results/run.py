@@ -17,7 +17,7 @@ STEP, RESULT, CONFIG, METRICS = "step.json", "result.json", "config.yaml", "metr
 """The files of a run's folder: what it is and how it began; what came of it, once it is done; its configuration; its curves."""
 LOCK, NAMES = "lock", "names"
 """The lock of the process that works on it; a folder with a file per experiment, which holds its name."""
-STAGES = ("generate", "train", "evaluate", "explain")
+RUN_STEPS = ("generate", "train", "evaluate", "explain")
 """The steps whose results are runs, each in a folder of that name."""
 SWEEP = "sweep"
 """The step that groups the runs of a sweep."""
@@ -128,7 +128,7 @@ class Run:
 def _results(step: Step) -> Iterable[Step]:
     """The nearest steps below one whose results are runs."""
     for part in step.steps():
-        yield from [part] if part.name in STAGES else _results(part)
+        yield from [part] if part.name in RUN_STEPS else _results(part)
 
 
 def rows_of(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
@@ -151,7 +151,7 @@ def rows_of(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
     return rows, offset + len(written)
 
 
-def figures(run: Run) -> dict[str, float]:
+def headline_metrics(run: Run) -> dict[str, float]:
     """The few metrics that summarise a run; of an evaluation, each benchmark's score or perplexity by its name."""
     scores = {
         task: values[name] for task, values in sorted(run.tasks.items()) for name in MAIN if name in values

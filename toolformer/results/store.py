@@ -19,8 +19,8 @@ from filelock import FileLock
 
 from toolformer.errors import UserError
 from toolformer.results.folder import Beginning, Folder, Listener, add_name
-from toolformer.results.reading import mapping, read
-from toolformer.results.run import LOCK, STAGES, SWEEP, Run, newest_first
+from toolformer.results.reading import mapping, read_run
+from toolformer.results.run import LOCK, RUN_STEPS, SWEEP, Run, newest_first
 from toolformer.step import Step
 from toolformer.storage import acquired, lock_file, safe_join, sha256
 
@@ -60,8 +60,8 @@ class Results:
 
     def all_runs(self, *stages: str) -> list[Run]:
         """Every run of these stages (of all), whatever its status; the last to finish first, then those at work."""
-        folders = (path for stage in stages or STAGES for path in _folders(self.root / stage))
-        return newest_first(run for folder in folders if (run := read(folder)))
+        folders = (path for stage in stages or RUN_STEPS for path in _folders(self.root / stage))
+        return newest_first(run for folder in folders if (run := read_run(folder)))
 
     def runs(self, stage: str, experiment: str | None = None, **facts: Any) -> list[Run]:
         """The FINISHED runs of a stage, of this experiment and with these facts, the last to finish first."""
@@ -84,14 +84,14 @@ class Results:
 
     def get(self, run_id: str) -> Run:
         """A run by its id, of any stage. UserError if there is none."""
-        for stage in (*STAGES, SWEEP):
-            if run := read(self.root / stage / run_id) if run_id.isalnum() else None:
+        for stage in (*RUN_STEPS, SWEEP):
+            if run := read_run(self.root / stage / run_id) if run_id.isalnum() else None:
                 return run
         raise UserError(f"there is no run {run_id} in {self.root}")
 
     def find(self, step: Step) -> Run | None:
         """The finished run of a step, whatever became of its files since."""
-        run = read(self.path(step))
+        run = read_run(self.path(step))
         return run if run and run.status == "FINISHED" else None
 
     def done(self, step: Step) -> Run | None:
@@ -107,7 +107,9 @@ class Results:
     def _fingerprints(self, step: Step) -> dict[str, str]:
         """The fingerprints of the runs that a step reads, as far as they are there, by id."""
         sources = (
-            self.find(source) for source in step.all_steps() if source.name in STAGES and source is not step
+            self.find(source)
+            for source in step.all_steps()
+            if source.name in RUN_STEPS and source is not step
         )
         return {run.id: run.fingerprint for run in sources if run and run.fingerprint}
 
@@ -180,7 +182,7 @@ class Results:
 
     def _again(self, run: Run) -> str:
         """The commands that make a run and all that it was made from again, the first one first."""
-        steps = [step for step in run.step.all_steps() if step.name in STAGES]
+        steps = [step for step in run.step.all_steps() if step.name in RUN_STEPS]
         runs = [made for step in dict.fromkeys(reversed(steps)) if (made := self.find(step)) and made.command]
         # A later one reads what an earlier one has made by then.
         commands = [
@@ -191,7 +193,7 @@ class Results:
         return f"these commands again, in this order: {'; '.join(commands)}"
 
     def _named(self, stage: str, reference: str) -> Run:
-        matches = [run for run in self.all_runs(*STAGES, SWEEP) if run.id.startswith(reference)]
+        matches = [run for run in self.all_runs(*RUN_STEPS, SWEEP) if run.id.startswith(reference)]
         matches = matches if len(reference) >= SHORTEST else []
         # One that did not finish, or is of another stage, is reported below.
         matches = [run for run in matches if run.stage == stage and run.status == "FINISHED"] or matches

@@ -175,7 +175,7 @@ def as_json(comparison: Comparison) -> str:
     return json.dumps(plain, indent=2)
 
 
-def content(comparison: Comparison) -> Content:
+def comparison_content(comparison: Comparison) -> Content:
     """For the terminal: what was measured, and the settings that differ, if any do."""
     heads = ("n", "A", "B", "B - A", "only A", "only B", "p", "p (Holm)", "detectable")
     columns = [Column("benchmark", numeric=False), Column("measure", numeric=False), *map(Column, heads)]

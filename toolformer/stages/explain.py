@@ -135,7 +135,9 @@ def _logged(run: Run, done: Run) -> Run:
     return done
 
 
-def find(results: Results, reference: str, experiment: str | None = None, seed: int | None = None) -> Run:
+def find_evaluation(
+    results: Results, reference: str, experiment: str | None = None, seed: int | None = None
+) -> Run:
     """An evaluation or an annotation: a run id, its first characters, `latest` (Toolformer's, of this experiment and seed),
     or `latest:generate`."""
     if reference == steps.LATEST:
@@ -151,7 +153,7 @@ def find(results: Results, reference: str, experiment: str | None = None, seed: 
     return run
 
 
-def content(results: Results, run: Run) -> Content:
+def explanation_content(results: Results, run: Run) -> Content:
     """The tables of an explanation, or of a generate run's lost yield and its nearest misses."""
     if run.stage == "generate":
         annotation = reader.annotation_of(results, run)

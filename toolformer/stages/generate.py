@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from toolformer.annotation.candidates import scoring_floor
 from toolformer.annotation.funnel import log_funnel, rows_skipped
-from toolformer.annotation.results import RESULTS, check, write_results
+from toolformer.annotation.results import RESULTS, check_complete, write_results
 from toolformer.annotation.shards import ShardStore
 from toolformer.data.parquet import MOST_BYTES, MOST_ROWS, read_table
 from toolformer.errors import UserError
@@ -42,7 +42,7 @@ def read_dataset(results: Results, run: Run, name: str) -> list[dict[str, Any]]:
     """
     path = results.artifact(run, name)
     try:
-        check(path)
+        check_complete(path)
         # A large annotation has more rows than other results, but no more than its files can hold.
         size = path.stat().st_size
         table = read_table(path, None, max(MOST_ROWS, size // 4), max(MOST_BYTES, 32 * size))

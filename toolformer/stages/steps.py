@@ -88,7 +88,9 @@ def train(config: Config, datasets: Sequence[Step] | None = None) -> Step:
         "heldout": _heldout_hash(config, HELDOUT_LIMIT),
     }
     if (deepspeed := config.trainer.deepspeed) is not None:
-        inputs["deepspeed"] = deepspeed if deepspeed in distributed.NAMED else distributed.read(deepspeed)
+        inputs["deepspeed"] = (
+            deepspeed if deepspeed in distributed.NAMED else distributed.read_config(deepspeed)
+        )
     return _step("train", config, inputs)
 
 

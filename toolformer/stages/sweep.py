@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from toolformer.results import Folder, Results, Run
 from toolformer.results.provenance import masked_words
-from toolformer.results.run import figures
+from toolformer.results.run import headline_metrics
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
 from toolformer.stages.invocation import Invocation
@@ -77,6 +77,8 @@ def summarise(sweep: Sweep, folder: Folder, children: Mapping[str, str], done: S
     if not children:
         return
     runs = [results.get(run_id) for run_id in children]
-    columns = list(dict.fromkeys(key for run in runs for key in figures(run)))
-    rows = [[run.id[:8], children[run.id], *(figures(run).get(key) for key in columns)] for run in runs]
+    columns = list(dict.fromkeys(key for run in runs for key in headline_metrics(run)))
+    rows = [
+        [run.id[:8], children[run.id], *(headline_metrics(run).get(key) for key in columns)] for run in runs
+    ]
     folder.text("sweep.json", json.dumps({"columns": ["run", "swept", *columns], "data": rows}))

@@ -161,7 +161,7 @@ def _finetune(job: _Job, results: Results, on_log: OnLog | None) -> tuple[Traini
     how many are of those in which no call was kept, if such are mixed in.
     """
     from toolformer.lm.loading import release_memory
-    from toolformer.lm.text_generator import load
+    from toolformer.lm.text_generator import load_model
     from toolformer.training.trainer import train as finetune
 
     config = job.config
@@ -175,7 +175,7 @@ def _finetune(job: _Job, results: Results, on_log: OnLog | None) -> tuple[Traini
         mixed_in = _texts_without_calls(config, job.datasets, results, count)
         texts += mixed_in
         counts["plain_texts"] = len(mixed_in)
-    load.cache_clear()  # the annotation's model, which its tools shared
+    load_model.cache_clear()  # the annotation's model, which its tools shared
     release_memory()
     heldout = [document.text for document in job.heldout]
     folder = results.path(job.step)

@@ -41,10 +41,10 @@ def calculate(expression: str) -> str:
     value = _expression(tokens, 1)
     if tokens:
         raise ValueError("invalid expression")
-    return show(value)
+    return format_number(value)
 
 
-def show(value: Rational) -> str:
+def format_number(value: Rational) -> str:
     """A number with at most two decimals, halves rounded away from zero; whole numbers without a point."""
     cents = (abs(value.p) * 200 // value.q + 1) // 2
     sign = "-" if value.p < 0 and cents else ""

@@ -62,7 +62,7 @@ class NllbTranslator(Translator):
 
         answers: list[str | Result] = [Result(reason="unknown language")] * len(texts)
         with _at_work:
-            model, tokenizer = load(self.model, self.dtype, self.device)
+            model, tokenizer = load_nllb(self.model, self.dtype, self.device)
             sources: dict[int, list[int]] = {}
             for n, (text, language) in enumerate(zip(texts, languages, strict=True)):
                 code = NLLB_LANGUAGES.get(language)
@@ -115,7 +115,7 @@ def encode(tokenizer: Any, text: str, code: str) -> list[int]:
 
 
 @functools.lru_cache(maxsize=2)
-def load(model: str, dtype: str, device: str) -> tuple[Any, Any]:
+def load_nllb(model: str, dtype: str, device: str) -> tuple[Any, Any]:
     """A loaded model and its tokenizer, cached by (model, dtype, device); `UserError` if it cannot be loaded."""
     from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 

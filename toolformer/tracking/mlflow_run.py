@@ -15,7 +15,7 @@ from toolformer.errors import UserError
 from toolformer.evaluation.in_words import summary
 from toolformer.results.folder import read_json
 from toolformer.results.provenance import PROJECT, TAG_LIMIT, clean_key, masked_flat, plain, run_name
-from toolformer.results.reading import read
+from toolformer.results.reading import read_run
 from toolformer.results.run import CONFIG, MAIN, METRICS, RESULT, STEP, Run, rows_of
 from toolformer.storage import locked, safe_join
 from toolformer.tracking.store import NOTE, Store
@@ -81,7 +81,7 @@ class MlflowRun:
         self.store.client.set_terminated(self.run_id, run.status, _milliseconds(run))
 
     def _read(self) -> Run:
-        if run := read(self.folder):
+        if run := read_run(self.folder):
             return run
         raise UserError(f"{self.folder}: there is no run")
 

@@ -52,7 +52,7 @@ def end_of_process(code: int) -> None:
     os._exit(code)
 
 
-def read(name: str) -> dict[str, Any]:
+def read_config(name: str) -> dict[str, Any]:
     """A DeepSpeed configuration by name or from a JSON file. UserError without ZeRO, or with a scheduler."""
     if name in NAMED:
         return copy.deepcopy(NAMED[name])
@@ -90,7 +90,7 @@ def deepspeed_configuration(name: str, device: str) -> dict[str, Any]:
 
     Missing values are `"auto"`, which the Trainer replaces by the settings.
     """
-    configuration = read(name)
+    configuration = read_config(name)
     import deepspeed
 
     for key in _OF_THE_TRAINER:

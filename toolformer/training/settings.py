@@ -80,7 +80,9 @@ class Recipe:
                 raise UserError(
                     f"trainer.{key} needs {package}, which is not installed: make setup EXTRA={extra}"
                 )
-        zero = distributed.read(self.deepspeed)["zero_optimization"] if self.deepspeed is not None else {}
+        zero = (
+            distributed.read_config(self.deepspeed)["zero_optimization"] if self.deepspeed is not None else {}
+        )
         if zero.get("stage") == 3 and self.lora_rank:
             raise UserError(
                 "trainer.lora_rank and ZeRO-3 do not go together, for no process holds the weights that adapters are "

@@ -39,14 +39,14 @@ def ensure(name: str) -> Path:
             cache / name,
             lambda folder: _build(asset, folder),
             cache / ".scratch",
-            is_whole=lambda _: find(name) is not None,
+            is_whole=lambda _: find_asset(name) is not None,
             replace=True,
         )
     except OSError as error:
         raise UserError(
             f"assets: {name}: {error}; make room in {cache}, or set {CACHE_VARIABLE} to another folder"
         ) from error
-    path = find(name)
+    path = find_asset(name)
     assert path is not None
     return path
 
@@ -59,7 +59,7 @@ def ensure_all(names: Iterable[str] | None = None) -> dict[str, Path]:
     return {name: ensure(name) for name in chosen}
 
 
-def find(name: str) -> Path | None:
+def find_asset(name: str) -> Path | None:
     """The path of a cached asset; None if it is missing, damaged or outdated. Downloads nothing."""
     asset = _asset(name)
     folder = cache_dir() / name

@@ -83,11 +83,11 @@ class Worker:
 
         from toolformer.annotation.pipeline import Annotator
         from toolformer.lm.memory import BatchSize
-        from toolformer.lm.text_generator import load
+        from toolformer.lm.text_generator import load_model
 
         config, engine = self._config, self._config.engine
         torch.set_num_threads(engine.threads or self._threads or torch.get_num_threads())
-        language_model = load(config.model, config.lm.dtype, config.lm.device)
+        language_model = load_model(config.model, config.lm.dtype, config.lm.device)
         if config.lm.graphs:
             language_model.use_graphs()
         batch_tokens = BatchSize("engine.batch_tokens", instantiate.batch_tokens(config, language_model))

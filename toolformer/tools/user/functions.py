@@ -80,7 +80,7 @@ class FunctionTool(UserTool):
     def __init__(self, function: str, name: str | None = None, version: str | None = None) -> None:
         self.version = version or ""
         self._folder = os.getcwd()
-        self._call = load(function)
+        self._call = load_function(function)
         self.is_remote = inspect.iscoroutinefunction(self._call)
         self.max_parallel_calls = MAX_PARALLEL_CALLS if self.is_remote else 1
         self.name = name or self._call.__name__
@@ -184,7 +184,7 @@ def split(source: str) -> tuple[str, str]:
     return (match[1], match[2]) if match else (source, "")
 
 
-def load(name: str) -> Callable[..., Any]:
+def load_function(name: str) -> Callable[..., Any]:
     """The function of `module:function` or `file.py:function`; `UserError` if it is missing."""
     source, attribute = split(name)
     if not attribute:
