@@ -15,13 +15,14 @@ CHAT = "/v1/chat/completions"
 
 @dataclass(frozen=True)
 class Misbehaviour:
-    """An answer that is none: this status, these headers and this body; or none for ever, or a byte at a time."""
+    """An answer that is none: this status, these headers and this body; or none for ever, or a byte of the body or of a header at a time."""
 
     status: int = 200
     body: bytes = b"{}"
     headers: Mapping[str, str] = field(default_factory=dict)
     hang: bool = False
     drip: bool = False
+    drip_header: bool = False
 
 
 class Completions(ThreadingHTTPServer):
@@ -80,6 +81,11 @@ class _Handler(BaseHTTPRequestHandler):
         with suppress(ConnectionError):
             if bad.hang:
                 self.server.over.wait()
+                return
+            if bad.drip_header:
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+                while not self.server.over.wait(0.05):
+                    self.wfile.write(b"x")
                 return
             self.send_response(bad.status)
             for name, value in {"Content-Length": str(len(bad.body)), **bad.headers}.items():

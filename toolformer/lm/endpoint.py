@@ -5,6 +5,8 @@ import functools
 import json
 import os
 import re
+import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -42,16 +44,44 @@ def key_from(variable: str) -> str:
 def open_client(key: str, timeout: float, tries: int) -> openai.OpenAI:
     """A client that makes each request up to `tries` times; a key that is not empty is sent as a bearer token.
 
-    `timeout` is in seconds, for the server to respond, and again for the last byte of its answer. Redirects are not
-    followed: they would send prompts and key elsewhere.
+    `timeout` is in seconds, for the server to respond, headers and all, and again for the last byte of its answer. Redirects
+    are not followed: they would send prompts and key elsewhere.
     """
     http = httpx2.Client(
         timeout=timeout,
+        # Of a connection that is used again nothing tells the socket, which `_watch` needs.
+        limits=httpx2.Limits(max_keepalive_connections=0),
         headers={"Accept-Encoding": "identity"},
         follow_redirects=False,
-        event_hooks={"response": [functools.partial(_bound, seconds=timeout)]},
+        event_hooks={
+            "request": [functools.partial(_watch, seconds=timeout)],
+            "response": [functools.partial(_bound, seconds=timeout)],
+        },
     )
     return openai.OpenAI(api_key=key or _NO_KEY, timeout=timeout, max_retries=tries - 1, http_client=http)
+
+
+def _watch(request: httpx2.Request, seconds: float) -> None:
+    """Ends the connection if the headers of the answer take longer: each byte of them restarts the client's own timeout."""
+    connection: list[Any] = []
+    timers: list[threading.Timer] = []
+
+    def end() -> None:
+        with contextlib.suppress(OSError):  # it has ended by itself
+            connection[-1].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+    def trace(event: str, info: Mapping[str, Any]) -> None:
+        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+            connection.append(info["return_value"])
+        elif event.endswith(".receive_response_headers.started") and connection:
+            # Where nothing comes at all, the client's own timeout is first.
+            timers.append(threading.Timer(seconds + 1, end))
+            timers[-1].daemon = True
+            timers[-1].start()
+        elif ".receive_response_headers." in event and timers:
+            timers[-1].cancel()
+
+    request.extensions["trace"] = trace
 
 
 def _bound(response: httpx2.Response, seconds: float) -> None:

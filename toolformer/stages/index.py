@@ -13,7 +13,14 @@ from toolformer.stages import instantiate
 from toolformer.stages.config import Config
 from toolformer.storage import content_digest, writing
 from toolformer.tools.retrieval import bm25, java, lucene
-from toolformer.tools.retrieval.index import MANIFEST, VERSIONS, is_intact, manifest_of, write
+from toolformer.tools.retrieval.index import (
+    MANIFEST,
+    VERSIONS,
+    has_damaged_manifest,
+    is_intact,
+    manifest_of,
+    write,
+)
 from toolformer.tools.retrieval.passages import passages_of
 
 log = logging.getLogger(__name__)
@@ -42,6 +49,10 @@ def index(config: Config) -> tuple[Path, int]:
             log.info("index: %s is already there", folder)
             return folder, int(manifest["passages"])
         log.warning("index: %s is damaged; it is built again", folder)
+    if has_damaged_manifest(folder):
+        raise UserError(
+            f"index.path: {folder} is damaged: its {MANIFEST} cannot be read; remove the folder and give this command again"
+        )
     try:
         if not is_ours and folder.exists() and any(folder.iterdir()):
             raise UserError(

@@ -17,6 +17,7 @@ from toolformer.errors import UserError
 from toolformer.tools.retrieval import bm25
 from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.retrieval.passages import Passage, best_piece, cut
+from toolformer.tools.retrieval.words import word_starts
 
 ROWS = [
     {"id": "7", "title": "Lighthouse", "text": "A lighthouse warns ships. " + "Its lamp is bright. " * 8},
@@ -80,7 +81,7 @@ def test_an_index_is_made_once_and_other_texts_or_none_are_refused(
     with pytest.raises(UserError, match="delete it and build it again"):
         BM25(index_path=str(folder))
     (folder / "index.json").write_text(manifest)
-    others = {"": "no index for bm25", '{"backend": "lucene"}': "an index for lucene, not for bm25"}
+    others = {"{}": "no index for bm25", '{"backend": "lucene"}': "an index for lucene, not for bm25"}
     for manifest, words in others.items():
         (folder / "index.json").write_text(manifest)
         with pytest.raises(UserError, match=words):
@@ -103,6 +104,16 @@ def test_a_damaged_index_is_refused_and_built_again(
     assert "honey" in found.text
 
 
+def test_a_damaged_manifest_is_named(corpus: Path, tmp_path: Path, refused: Refused) -> None:
+    folder = tmp_path / "index"
+    assert main(command(corpus, folder)) == 0
+    (folder / "index.json").write_bytes((folder / "index.json").read_bytes()[:20])
+    line = f"{folder} is damaged: its index.json cannot be read; remove the folder"
+    assert line in refused(*command(corpus, folder))
+    with pytest.raises(UserError, match=line):
+        BM25(index_path=str(folder))
+
+
 def test_a_full_disk_is_one_line(
     corpus: Path, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,9 +128,23 @@ def test_a_full_disk_is_one_line(
 @given(st.text(max_size=300), st.integers(1, 9))
 def test_pieces_are_the_text(text: str, words: int) -> None:
     pieces = list(cut(text, words))
-    assert " ".join(pieces).split() == text.split()
-    assert all(len(piece.split()) == words for piece in pieces[:-1])
+    assert "".join("".join(pieces).split()) == "".join(text.split())
+    assert all(len(word_starts(piece)) == words for piece in pieces[:-1])
     assert list(cut(text, None)) == ([" ".join(text.split())] if text.split() else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("Bees make honey, and wax.", ["Bees make", "honey, and", "wax."]),
+        ("दाल भारतीय भोजन", ["दाल भारतीय", "भोजन"]),
+        ("茶是饮料，好喝。", ["茶是", "饮料，", "好喝。"]),
+        ("お茶 Tea15は飲み物", ["お茶", "Tea15は", "飲み", "物"]),
+        ("กินน้ำ", ["กิน", "น้ำ"]),
+    ],
+)
+def test_a_script_without_blanks_is_cut_at_its_characters(text: str, pieces: list[str]) -> None:
+    assert list(cut(text, 2)) == pieces
 
 
 def test_the_best_piece_has_most_of_the_query() -> None:

@@ -75,6 +75,7 @@ def test_requests_are_under_way_side_by_side(server: Completions) -> None:
         (Misbehaviour(307, headers={"Location": "http://127.0.0.1:9/"}), "endpoint answers HTTP 307", 1),
         (Misbehaviour(hang=True), "endpoint does not answer (ReadTimeout)", 1),
         (Misbehaviour(drip=True, body=b" " * 10_000), "endpoint does not answer (ReadTimeout)", 1),
+        (Misbehaviour(drip_header=True), "endpoint does not answer (RemoteProtocolError)", 1),
         *((Misbehaviour(body=body), f"endpoint gives an answer that is no completion ({kind})", 1) for body, kind in NONSENSE.items()),
     ],
     ids=lambda part: str(part.body[:12]) if isinstance(part, Misbehaviour) else None,
@@ -83,7 +84,7 @@ def test_one_that_fails_for_good_is_a_fault_beside_the_others(
     server: Completions, bad: Misbehaviour, reason: str, asked: int
 ) -> None:
     server.script = [bad] * asked
-    limits = {"timeout": 1.5, "tries": 1} if bad.hang or bad.drip else {"tries": 2}
+    limits = {"timeout": 1.5, "tries": 1} if bad.hang or bad.drip or bad.drip_header else {"tries": 2}
     texts = generator(server, concurrency=1, **limits)(PROMPTS[:2], 4)
     assert texts[0] == fault(reason)
     assert isinstance(texts[1], str) and texts[1]

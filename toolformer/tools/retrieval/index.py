@@ -57,9 +57,14 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
     """An index's manifest; None if it has none."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return manifest if isinstance(manifest, dict) else None
+
+
+def has_damaged_manifest(folder: Path) -> bool:
+    """Whether a folder has a manifest that cannot be read."""
+    return manifest_of(folder) is None and (folder / MANIFEST).is_file()
 
 
 def is_intact(folder: Path) -> bool:
@@ -82,6 +87,11 @@ def _digest(folder: Path) -> str:
 
 def check_index(folder: Path, backend: str) -> None:
     """`UserError` unless the folder is an intact index of this backend and version; one without manifest is Lucene's."""
+    if has_damaged_manifest(folder):
+        raise UserError(
+            f"search: index_path: {folder} is damaged: its {MANIFEST} cannot be read; remove the folder and build the index "
+            f"again, toolformer index index.path={folder} ..."
+        )
     manifest = manifest_of(folder) or {}
     built_for = manifest.get("backend")
     # Indexes that Lucene wrote have no manifest.

@@ -10,13 +10,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from toolformer.data import Document, assets
 from toolformer.errors import UserError
 from toolformer.tools.base import Part, encodable
-from toolformer.tools.retrieval.words import overlap_words
+from toolformer.tools.retrieval.words import overlap_words, word_starts
 
 K1, B = 0.9, 0.4
 """BM25's parameters in both backends: Anserini's defaults, with which the KILT baselines were made."""
@@ -115,11 +116,13 @@ def passage_of_row(row: Mapping[str, Any], passage_id: str, score: float) -> Pas
 
 
 def cut(text: str, words: int | None) -> Iterator[str]:
-    """A text in pieces of `words` words, the last one possibly shorter."""
-    split = text.split()
-    size = words or max(1, len(split))
-    for start in range(0, len(split), size):
-        yield " ".join(split[start : start + size])
+    """A text in pieces of `words` words, the last one possibly shorter; in scripts without blanks a character is a word."""
+    line = " ".join(text.split())
+    starts = word_starts(line)
+    size = words or max(1, len(starts))
+    bounds = [*starts[::size], len(line)]
+    for start, end in pairwise(bounds):
+        yield line[start:end].rstrip()
 
 
 def best_piece(passage: Passage, query: str, words: int | None) -> Passage:

@@ -38,6 +38,10 @@ _SEARCH = _search_pattern()
 _CHARACTER = regex.compile(r"[\p{L}\p{N}]\P{L}*", regex.V1)
 _FIRST, _FURTHER = _spaced(_UNSPACED)
 _WORD = regex.compile(rf"{_character(_UNSPACED)}|{_FIRST}{_FURTHER}*", regex.V1)
+_UNIT = regex.compile(
+    rf"{_character(_UNSPACED)}[[\S]--[\p{{L}}\p{{N}}]]*|[[\S]--[{_UNSPACED}]]+|\S", regex.V1
+)
+_BETWEEN_BLANKS = regex.compile(r"\S+")
 _UNSPACED_CHARACTER = regex.compile(_character(_UNSPACED), regex.V1)
 _WIDE = regex.compile(r"[\uff00-\uffef]+")
 _WITHOUT_WIDTH = regex.compile(r"[[\p{Cf}\ufe00-\ufe0f]--\u200b]+", regex.V1)
@@ -68,6 +72,11 @@ def overlap_words(text: str) -> list[str]:
 def word_ends(text: str) -> list[int]:
     """The end of each word and punctuation mark in a text: `It's 3 km.` has six."""
     return [match.end() for match in _TOKEN.finditer(text)]
+
+
+def word_starts(text: str) -> list[int]:
+    """The start of each word in a text, between blanks; in scripts without blanks of each character with what follows it."""
+    return [match.start() for match in (_UNIT if not text.isascii() else _BETWEEN_BLANKS).finditer(text)]
 
 
 def may_end(text: str, end: int) -> bool:
