@@ -176,7 +176,7 @@ def test_what_a_returned_value_becomes(value: Any, text: str) -> None:
     assert to_result(value) == Result(text)
 
 
-@pytest.mark.parametrize("value", [float("nan"), np.float64("inf"), object()], ids=str)
+@pytest.mark.parametrize("value", [float("nan"), np.float64("inf"), object()], ids=["nan", "inf", "object"])
 def test_a_returned_value_that_is_not_json(value: Any) -> None:
     assert to_result(value) == Result(reason="result is not JSON")
 
