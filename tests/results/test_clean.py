@@ -67,6 +67,14 @@ def test_a_finished_trainings_model_stays(results: Results) -> None:
     assert removable(results) == [] and results.is_intact(results.get(folder.id))
 
 
+@pytest.mark.parametrize("result", ["", '{"status": "FINISHED"}'])
+def test_a_model_stays_whose_result_is_damaged_or_of_an_older_version(results: Results, result: str) -> None:
+    with at_work(results, step("train")) as folder:
+        folder.artifact(write(folder.path / "model" / "model.safetensors"), "model")
+    (folder.path / "result.json").write_text(result)
+    assert removable(results) == []
+
+
 def test_nothing_of_a_run_at_work_is_offered(results: Results) -> None:
     write(results.root / "tools" / "search.sqlite")
     with at_work(results, step("train")) as folder:

@@ -68,7 +68,9 @@ def _removable(results: Results) -> Iterator[Removable]:
         if folder.is_dir():
             yield Removable(WORK[name], folder, (folder,), _size([folder]))
     for run in runs:
-        if run.stage in RUN_STEPS and run.status in ("FAILED", "KILLED"):
+        # Of a finished run whose result was damaged, or is of an older version, the files may still be good.
+        is_ended = (run.folder / RESULT).exists()
+        if run.stage in RUN_STEPS and run.status in ("FAILED", "KILLED") and not is_ended:
             paths = tuple(path for path in run.folder.iterdir() if path.name not in _RECORDS)
             if paths:
                 yield Removable(
