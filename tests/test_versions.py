@@ -1,4 +1,4 @@
-"""Results of the smallest experiment, of an explanation of it and of few-shot prompting, beside the VERSION of each step's code.
+"""Results of the smallest experiment, an explanation, few-shot prompting and LoRA, with the VERSION of each step's code.
 
 Neither changes without the other. `UPDATE_GOLDEN=1 pytest tests/test_versions.py` writes the pins again. Decisions are
 compared exactly, numbers within what another processor's rounding moves. The results of tools are pinned in
@@ -25,7 +25,7 @@ from toolformer.step import Step
 
 GOLDEN = Path(__file__).parent / "golden"
 UPDATE = "UPDATE_GOLDEN=1 pytest tests/test_versions.py"
-STEPS = ("annotate", "generate", "train", "answer", "evaluate", "explain", "prompted")
+STEPS = ("annotate", "generate", "train", "answer", "evaluate", "explain", "prompted", "lora")
 CALLS = ("doc_id", "tool", "position", "sample", "call", "result", "status")
 LOSSES = ("start_probability", "loss_none", "loss_no_result", "loss_result", "gain")
 INTERVAL = ("score", "ci_low", "ci_high")
@@ -35,7 +35,8 @@ def made(root: Path) -> dict[str, dict[str, Any]]:
     """Of each step its versions, its decisions, and its numbers."""
     results = Results(root)
     (annotated,) = results.runs("generate")
-    trained = {data: results.runs("train", data=data)[0] for data in ("plain", "augmented")}
+    trained = {data: results.runs("train", data=data)[-1] for data in ("plain", "augmented")}
+    lora = results.runs("train", data="augmented")[0]
     evaluated = {system: results.runs("evaluate", system=system)[0] for system in PAPER_SYSTEMS}
     parts: dict[str, tuple[Any, list[Any]]] = {
         "annotate": (
@@ -85,8 +86,13 @@ def made(root: Path) -> dict[str, dict[str, Any]]:
         columns(table(prompted, "samples/dateset"), ("id", "completion", "call_result", "failed")),
         columns(table(prompted, "samples/dateset"), ("score",)),
     )
+    parts["lora"] = (
+        [lora.metrics["texts"], lora.metrics["train_steps"]],
+        [list(point) for point in lora.curve("heldout_perplexity")],
+    )
     last = evaluated["toolformer"].step  # made from all the others
     of_steps = {"explain": explained.step, "prompted": prompted.step.find("answer") or prompted.step}
+    of_steps["lora"] = lora.step
     pins = {
         name: {
             "versions": versions(of_steps.get(name) or last.find(name) or last),
@@ -139,6 +145,7 @@ def now(tmp_path_factory: pytest.TempPathFactory, smoke_runs: Path) -> dict[str,
     shutil.copytree(smoke_runs, root)
     assert main(["explain", "latest", "name=smoke", f"paths.root={root}"]) == 0
     assert main(["evaluate", *smoke_words(root), "system=prompted", "benchmarks=[dateset]"]) == 0
+    assert main(["train", *smoke_words(root), "trainer.lora_rank=2", "trainer.learning_rate=0.01"]) == 0
     steps = made(root)
     if os.environ.get("UPDATE_GOLDEN"):
         for name, step in steps.items():
