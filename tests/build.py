@@ -24,7 +24,7 @@ from toolformer.data import Document
 from toolformer.decoding.batch import Row
 from toolformer.decoding.decoder import Decoder
 from toolformer.lm.language_model import LanguageModel
-from toolformer.results import Beginning, Results
+from toolformer.results import Results, RunInfo
 from toolformer.step import Step
 from toolformer.tools.base import ClosedTool, Result, Tool
 
@@ -130,7 +130,7 @@ def at_work(
 ) -> AbstractContextManager[Any]:
     """A run at work, whose configuration is by default the settings of its step."""
     more.setdefault("command", f"toolformer {of.name}")
-    beginning = Beginning(name or f"a {of.name}", of.settings if config is None else config, **more)
+    beginning = RunInfo(name or f"a {of.name}", of.settings if config is None else config, **more)
     return results.open(of, beginning)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from tests.conftest import teach, tiny_model, tiny_tokenizer
 from toolformer.annotation.shards import ShardStore
 from toolformer.data import Document
-from toolformer.results import Beginning, Folder, Results, Run
+from toolformer.results import Folder, Results, Run, RunInfo
 from toolformer.stages import steps
 from toolformer.stages.config import CONF, Config, compose, validate
 from toolformer.stages.versions import VERSIONS
@@ -178,7 +178,7 @@ def finished(stage: str, config: Config) -> Run | None:
 def trained(root: Path, folder: Path, experiment: str = "tiny") -> str:
     """A train run with a copy of this model; its id."""
     step = Step("train", VERSIONS["train"], {"seed": 0}, {"model": str(folder)})
-    beginning = Beginning("t", {}, experiment=experiment, facts={"data": "augmented"})
+    beginning = RunInfo("t", {}, experiment=experiment, facts={"data": "augmented"})
     with Results(root).open(step, beginning, done=lambda: None) as run:
         assert isinstance(run, Folder)
         shutil.copytree(folder, run.path / "model", dirs_exist_ok=True)

@@ -66,69 +66,71 @@ def mwptoolkit(rows: Iterable[Placed]) -> Iterator[Placed]:
         "lEquations": "equations",
         "lSolutions": "solutions",
     }
-    for number, (place, row) in enumerate(rows, start=1):
-        fields = {name: value_of(row, source, place) for source, name in names.items()}
-        yield place, {"id": number, **fields}
+    for number, (location, row) in enumerate(rows, start=1):
+        fields = {name: value_of(row, source, location) for source, name in names.items()}
+        yield location, {"id": number, **fields}
 
 
 def trex_evidences(rows: Iterable[Placed]) -> Iterator[Placed]:
     """The sentences of T-REx's facts of `EVIDENCE_RELATIONS`, one row per fact, a sentence once per fact."""
-    kept = ((place, row) for place, row in rows if row.get("predicate_id") in EVIDENCE_RELATIONS)
+    kept = ((location, row) for location, row in rows if row.get("predicate_id") in EVIDENCE_RELATIONS)
     fields = ("sub_surface", "obj_surface", "masked_sentence")
     for (relation, uuid), group in itertools.groupby(
         kept, key=lambda placed: (placed[1]["predicate_id"], placed[1].get("uuid"))
     ):
-        sentences = [{name: text_of(row, name, place) for name in fields} for place, row in group]
+        sentences = [{name: text_of(row, name, location) for name in fields} for location, row in group]
         distinct = {tuple(sentence.values()): sentence for sentence in sentences}
         yield str(relation), {"relation": relation, "uuid": uuid, "evidences": list(distinct.values())}
 
 
 def prose(rows: Iterable[Placed]) -> Iterator[Placed]:
     """GSM8K: question and worked answer as prose, without the calculator's annotations and the line of the final answer."""
-    for number, (place, row) in enumerate(rows):
-        answer = _FINAL.sub("", _MARKS.sub("", text_of(row, "answer", place)))
+    for number, (location, row) in enumerate(rows):
+        answer = _FINAL.sub("", _MARKS.sub("", text_of(row, "answer", location)))
         yield (
-            place,
-            {"id": f"gsm8k-train-{number:05}", "text": f"{text_of(row, 'question', place)}\n{answer}"},
+            location,
+            {"id": f"gsm8k-train-{number:05}", "text": f"{text_of(row, 'question', location)}\n{answer}"},
         )
 
 
 def paragraphs(rows: Iterable[Placed]) -> Iterator[Placed]:
     """SQuAD's paragraphs, without their questions."""
-    return ((place, {"title": row["title"], "context": row["context"]}) for place, row in rows)
+    return ((location, {"title": row["title"], "context": row["context"]}) for location, row in rows)
 
 
 def passages(rows: Iterable[Placed]) -> Iterator[Placed]:
     """Passages with title and text, with an id."""
-    for number, (place, row) in enumerate(rows):
-        fields = {name: text_of(row, name, place) for name in ("title", "text")}
-        yield place, {"id": f"2wiki/{number}", **fields}
+    for number, (location, row) in enumerate(rows):
+        fields = {name: text_of(row, name, location) for name in ("title", "text")}
+        yield location, {"id": f"2wiki/{number}", **fields}
 
 
 def gold_passages(rows: Iterable[Placed]) -> Iterator[Placed]:
     """NQ's questions, each with passages: `ctxs` of the source."""
-    for number, (place, row) in enumerate(rows):
-        contexts = list_of(row, "ctxs", place, dict)
-        texts = [{name: text_of(context, name, place) for name in ("title", "text")} for context in contexts]
-        question = {name: value_of(row, name, place) for name in ("question", "answers")}
-        yield place, {"id": f"nq-oracle-{number}", **question, "passages": texts}
+    for number, (location, row) in enumerate(rows):
+        contexts = list_of(row, "ctxs", location, dict)
+        texts = [
+            {name: text_of(context, name, location) for name in ("title", "text")} for context in contexts
+        ]
+        question = {name: value_of(row, name, location) for name in ("question", "answers")}
+        yield location, {"id": f"nq-oracle-{number}", **question, "passages": texts}
 
 
 def news(rows: Iterable[Placed]) -> Iterator[Placed]:
     """CC-News: `date` is `YYYY-MM-DD hh:mm:ss`, or anything else for unknown."""
-    for number, (place, row) in enumerate(rows):
+    for number, (location, row) in enumerate(rows):
         fields = {"url": row.get("url"), "date": _day(row.get("date")), "title": row.get("title")}
         yield (
-            place,
-            {"id": f"cc_news/{number}", "text": text_of(row, "text", place), **fields, "language": "en"},
+            location,
+            {"id": f"cc_news/{number}", "text": text_of(row, "text", location), **fields, "language": "en"},
         )
 
 
 def wikipedia(rows: Iterable[Placed]) -> Iterator[Placed]:
     """Articles: the title, a line break, the text."""
-    for number, (place, row) in enumerate(rows):
-        text = f"{text_of(row, 'title', place)}\n\n{text_of(row, 'text', place)}"
-        yield place, {"id": f"wikipedia/{number}", "text": text}
+    for number, (location, row) in enumerate(rows):
+        text = f"{text_of(row, 'title', location)}\n\n{text_of(row, 'text', location)}"
+        yield location, {"id": f"wikipedia/{number}", "text": text}
 
 
 def _day(date: Any) -> str | None:

@@ -33,9 +33,9 @@ _CLOSING = r"[\s.,;:!?\u2026)\]}\"'\u2019\u201d\u00bb]*"
 def squad(**metadata: Any) -> Splits:
     """LAMA SQuAD: 305 statements written from questions of SQuAD."""
 
-    def make(row: Row, place: str) -> Row | str:
-        sentences = list_of(row, "masked_sentences", place, str)
-        return _statement(row, place, " ".join(sentences), row.get("id"), "squad")
+    def make(row: Row, location: str) -> Row | str:
+        sentences = list_of(row, "masked_sentences", location, str)
+        return _statement(row, location, " ".join(sentences), row.get("id"), "squad")
 
     return collect("lama_squad", published("lama_squad", metadata), make, metadata)
 
@@ -43,15 +43,15 @@ def squad(**metadata: Any) -> Splits:
 def google_re(**metadata: Any) -> Splits:
     """LAMA Google-RE: 5,528 facts of three relations, as their templates."""
 
-    def make(row: Row, place: str) -> Row | str:
-        predicate = text_of(row, "pred", place)
+    def make(row: Row, location: str) -> Row | str:
+        predicate = text_of(row, "pred", location)
         relation = next((name for name in TEMPLATES if name in predicate), None)
         if relation is None:
             raise UserError(
-                f"{place}: field `pred` is {predicate!r}, none of {', '.join(TEMPLATES)}; fix the row"
+                f"{location}: field `pred` is {predicate!r}, none of {', '.join(TEMPLATES)}; fix the row"
             )
-        statement = _filled(TEMPLATES[relation], text_of(row, "sub_label", place))
-        return _statement(row, place, statement, _identity(row, relation, place), relation)
+        statement = _filled(TEMPLATES[relation], text_of(row, "sub_label", location))
+        return _statement(row, location, statement, _identity(row, relation, location), relation)
 
     return collect("lama_google_re", published("lama_google_re", metadata), make, metadata, by="family")
 
@@ -59,10 +59,10 @@ def google_re(**metadata: Any) -> Splits:
 def trex(**metadata: Any) -> Splits:
     """LAMA T-REx: 34,039 facts of 41 relations, as their templates."""
 
-    def make(row: Row, place: str) -> Row | str:
-        relation = text_of(row, "relation", place)
-        statement = _filled(text_of(row, "template", place), text_of(row, "sub_label", place))
-        return _statement(row, place, statement, _identity(row, relation, place), relation)
+    def make(row: Row, location: str) -> Row | str:
+        relation = text_of(row, "relation", location)
+        statement = _filled(text_of(row, "template", location), text_of(row, "sub_label", location))
+        return _statement(row, location, statement, _identity(row, relation, location), relation)
 
     return collect("lama_trex", published("lama_trex", metadata), make, metadata, by="family")
 
@@ -84,13 +84,13 @@ def _filled(template: str, subject: str) -> str:
     return template.replace("[Y]", MASK).replace("[X]", subject)
 
 
-def _identity(row: Row, relation: str, place: str) -> str:
+def _identity(row: Row, relation: str, location: str) -> str:
     """A fact's uuid, or a name for those without one."""
-    return str(row.get("uuid") or f"{relation} {text_of(row, 'sub_label', place)}")
+    return str(row.get("uuid") or f"{relation} {text_of(row, 'sub_label', location)}")
 
 
-def _statement(row: Row, place: str, statement: str, identity: Any, family: str) -> Row | str:
-    answer = text_of(row, "obj_label", place)
+def _statement(row: Row, location: str, statement: str, identity: Any, family: str) -> Row | str:
+    answer = text_of(row, "obj_label", location)
     if not answer.strip():
         return "empty answer"
     text = until_mask(statement)

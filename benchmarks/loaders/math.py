@@ -59,8 +59,8 @@ def _problems(
 ) -> Splits:
     """The problems of a set."""
 
-    def make(row: Row, place: str) -> Row | str:
-        context, question, raw = read(row, place)
+    def make(row: Row, location: str) -> Row | str:
+        context, question, raw = read(row, location)
         if _NEVER_FILLED.search(f"{context} {question}"):
             return "masked numbers in the question"
         context, question = (_unmasked(text, row.get("numbers")) for text in (context, question))
@@ -76,12 +76,16 @@ def _problems(
     return collect(name, published(name, metadata), make, metadata)
 
 
-def _body_and_question(row: Row, place: str) -> Problem:
-    return text_of(row, "body", place), text_of(row, "question", place), value_of(row, "answer", place)
+def _body_and_question(row: Row, location: str) -> Problem:
+    return (
+        text_of(row, "body", location),
+        text_of(row, "question", location),
+        value_of(row, "answer", location),
+    )
 
 
-def _mawps_row(row: Row, place: str) -> Problem:
-    return "", text_of(row, "question", place), value_of(row, "solutions", place)
+def _mawps_row(row: Row, location: str) -> Problem:
+    return "", text_of(row, "question", location), value_of(row, "solutions", location)
 
 
 def _unmasked(text: str, numbers: Any) -> str:

@@ -52,27 +52,27 @@ def xquad(question_language: str = "es", **metadata: Any) -> Splits:
 
 def _joined(rows: Iterable[Placed], english: Iterable[Placed], question: bool) -> Iterator[Placed]:
     """The English row of every row's id, with the row's own question where `question` is set."""
-    by_id = {text_of(row, "id", place): (place, row) for place, row in english}
-    for place, row in rows:
-        found = by_id.get(text_of(row, "id", place))
+    by_id = {text_of(row, "id", location): (location, row) for location, row in english}
+    for location, row in rows:
+        found = by_id.get(text_of(row, "id", location))
         if found is None:
-            yield place, {"id": row["id"], "without": "no English row of this id"}
+            yield location, {"id": row["id"], "without": "no English row of this id"}
         elif question:
-            yield place, {**found[1], "question": text_of(row, "question", place)}
+            yield location, {**found[1], "question": text_of(row, "question", location)}
         else:
             yield found
 
 
-def _passage(row: Row, place: str) -> Row | str:
+def _passage(row: Row, location: str) -> Row | str:
     if "without" in row:
         return str(row["without"])
-    texts = [text_of(answer, "text", place) for answer in list_of(row, "answers", place, dict)]
+    texts = [text_of(answer, "text", location) for answer in list_of(row, "answers", location, dict)]
     found = distinct(texts)
     if not found:
         return "no answer"
     return {
-        "id": text_of(row, "id", place),
-        "context": text_of(row, "context", place),
-        "question": text_of(row, "question", place),
+        "id": text_of(row, "id", location),
+        "context": text_of(row, "context", location),
+        "question": text_of(row, "question", location),
         "answers": found,
     }

@@ -19,6 +19,6 @@ def heldout(heldout_path: str | None = None, **metadata: Any) -> Splits:
 
 def wikitext(**metadata: Any) -> Splits:
     """WikiText's raw test part, an article per row: `id, text` (as published) and `page`, which lm-eval's detokenizer reads."""
-    texts = (text_of(row, "text", place) for place, row in published("wikitext_perplexity", metadata))
+    texts = (text_of(row, "text", location) for location, row in published("wikitext_perplexity", metadata))
     made = [("", {"id": str(n), "text": text, "page": text}) for n, text in enumerate(texts)]
     return collect("wikitext_perplexity", made, lambda row, _: row, metadata)

@@ -60,55 +60,55 @@ def unchanged(rows: Iterable[Placed]) -> Iterator[Placed]:
 
 def problems(rows: Iterable[Placed]) -> Iterator[Placed]:
     """SVAMP, ASDiv: field names in lower case, and an answer in digits alone as a number, as SVAMP's authors publish it."""
-    for place, row in rows:
+    for location, row in rows:
         lower = {name.lower(): value for name, value in row.items()}
-        answer = str(value_of(lower, "answer", place))
+        answer = str(value_of(lower, "answer", location))
         numeric = float(answer) if re.fullmatch(r"-?\d{1,15}(\.\d{1,15})?", answer) else answer
-        yield place, {**lower, "answer": numeric}
+        yield location, {**lower, "answer": numeric}
 
 
 def mawps(rows: Iterable[Placed]) -> Iterator[Placed]:
     """MAWPS: `Question`, `Numbers` and `Answer` of the hub's copy, whose questions have masks for numbers."""
-    for place, row in rows:
+    for location, row in rows:
         lower = {name.lower(): value for name, value in row.items()}
-        yield place, {**lower, "solutions": [value_of(lower, "answer", place)]}
+        yield location, {**lower, "solutions": [value_of(lower, "answer", location)]}
 
 
 def questions(rows: Iterable[Placed]) -> Iterator[Placed]:
     """WebQuestions, NQ, TriviaQA: every alias is an answer, in the published order."""
-    for place, row in rows:
+    for location, row in rows:
         identity = row.get("id", row.get("question_id"))
-        answers = list(dict.fromkeys(_answers(row, place)))
-        question = {"question": text_of(row, "question", place), "answers": answers}
-        yield place, question if identity is None else {"id": identity, **question}
+        answers = list(dict.fromkeys(_answers(row, location)))
+        question = {"question": text_of(row, "question", location), "answers": answers}
+        yield location, question if identity is None else {"id": identity, **question}
 
 
-def _answers(row: Row, place: str) -> list[str]:
+def _answers(row: Row, location: str) -> list[str]:
     """`answers`; NQ's `answer`, and TriviaQA's value and aliases, as written and as normalised by its authors."""
     answer = row.get("answer")
     if not isinstance(answer, dict):
-        return list_of(row, "answer" if "answer" in row else "answers", place, str)
-    aliases = (list_of(answer, name, place, str) for name in ("aliases", "normalized_aliases"))
-    return [text_of(answer, "value", place), *(alias for several in aliases for alias in several)]
+        return list_of(row, "answer" if "answer" in row else "answers", location, str)
+    aliases = (list_of(answer, name, location, str) for name in ("aliases", "normalized_aliases"))
+    return [text_of(answer, "value", location), *(alias for several in aliases for alias in several)]
 
 
 def lama_squad(rows: Iterable[Placed]) -> Iterator[Placed]:
     """LAMA SQuAD: the list of sentences that the authors publish, from a row per sentence (no statement has more than one)."""
-    for place, row in rows:
-        sentence = text_of(row, "masked_sentence", place)
-        yield place, {**_without(row, "masked_sentence"), "masked_sentences": [sentence]}
+    for location, row in rows:
+        sentence = text_of(row, "masked_sentence", location)
+        yield location, {**_without(row, "masked_sentence"), "masked_sentences": [sentence]}
 
 
 def google_re(rows: Iterable[Placed]) -> Iterator[Placed]:
     """LAMA Google-RE: one row per fact, from one per sentence."""
-    return ((place, _without(row, "masked_sentence")) for place, row in _facts(rows, "pred"))
+    return ((location, _without(row, "masked_sentence")) for location, row in _facts(rows, "pred"))
 
 
 def trex(rows: Iterable[Placed]) -> Iterator[Placed]:
     """LAMA T-REx: one row per fact, from one per sentence of evidence."""
-    for place, row in _facts(rows, "predicate_id"):
+    for location, row in _facts(rows, "predicate_id"):
         fact = _without(row, "predicate_id", "sub_surface", "obj_surface", "masked_sentence")
-        yield place, {"relation": row["predicate_id"], **fact, "relation_label": row.get("label")}
+        yield location, {"relation": row["predicate_id"], **fact, "relation_label": row.get("label")}
 
 
 def _facts(rows: Iterable[Placed], relation: str) -> Iterator[Placed]:
@@ -117,13 +117,13 @@ def _facts(rows: Iterable[Placed], relation: str) -> Iterator[Placed]:
     `relation` names the field with the relation.
     """
     seen: set[tuple[str, str, str]] = set()
-    for place, row in rows:
-        family, subject = text_of(row, relation, place), text_of(row, "sub_label", place)
-        value = str(row.get("uuid") or text_of(row, "obj_label", place))
+    for location, row in rows:
+        family, subject = text_of(row, relation, location), text_of(row, "sub_label", location)
+        value = str(row.get("uuid") or text_of(row, "obj_label", location))
         key = (family, str(row.get("uuid") or subject), value)
         if key not in seen:
             seen.add(key)
-            yield place, row
+            yield location, row
 
 
 def wikitext(rows: Iterable[Placed]) -> Iterator[Placed]:
@@ -132,7 +132,7 @@ def wikitext(rows: Iterable[Placed]) -> Iterator[Placed]:
     An article begins at a heading of the first level between blank lines: without them, broken formulas (" = 1 henry = ") would
     begin articles too.
     """
-    lines = [text_of(row, "text", place) for place, row in rows]
+    lines = [text_of(row, "text", location) for location, row in rows]
     lines = [line if line.endswith("\n") else line + "\n" for line in lines]
     starts = [
         n
@@ -148,13 +148,13 @@ def wikitext(rows: Iterable[Placed]) -> Iterator[Placed]:
 
 def passages(rows: Iterable[Placed]) -> Iterator[Placed]:
     """MLQA, XQuAD: answers as a list of objects, as published, from an object of lists."""
-    for place, row in rows:
-        answers = value_of(row, "answers", place)
-        texts = list_of(answers, "text", place, str)
+    for location, row in rows:
+        answers = value_of(row, "answers", location)
+        texts = list_of(answers, "text", location, str)
         starts = answers.get("answer_start") or [None] * len(texts)
         pairs = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-        fields = {name: text_of(row, name, place) for name in ("id", "context", "question")}
-        yield place, {**fields, "answers": pairs}
+        fields = {name: text_of(row, name, location) for name in ("id", "context", "question")}
+        yield location, {**fields, "answers": pairs}
 
 
 def _without(row: Row, *names: str) -> Row:

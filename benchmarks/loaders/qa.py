@@ -23,8 +23,11 @@ def triviaqa(**metadata: Any) -> Splits:
 
 
 def _questions(name: str, metadata: Mapping[str, Any]) -> Splits:
-    def make(row: Row, place: str) -> Row | str:
-        question, answers = text_of(row, "question", place), distinct(list_of(row, "answers", place, str))
+    def make(row: Row, location: str) -> Row | str:
+        question, answers = (
+            text_of(row, "question", location),
+            distinct(list_of(row, "answers", location, str)),
+        )
         return {"id": row.get("id"), "question": question, "answers": answers} if answers else "no answer"
 
     return collect(name, published(name, metadata), make, metadata)

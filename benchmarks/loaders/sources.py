@@ -1,6 +1,6 @@
 """Reads rows from a data folder or the hub, and keeps or drops them, counted by reason.
 
-A row comes with its place (file and line, or data set, split and number), which error messages name.
+A row comes with its location (file and line, or data set, split and number), which error messages name.
 """
 
 import itertools
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 Placed = tuple[str, Row]
-"""A row's place, for messages, and the row."""
+"""A row's location, for messages, and the row."""
 Splits = dict[str, datasets.Dataset]
 Item = TypeVar("Item", str, Row)
 
@@ -54,12 +54,12 @@ def find_file(folder: Path, benchmark: str, names: Sequence[str]) -> Path:
 def rows_of(path: Path) -> Iterator[Placed]:
     """Rows of a JSON Lines file, plain, gzip or Zstandard; UserError for a line that is not a JSON object."""
     for line, row in read_jsonl(path):
-        place = f"{path}, {line}"
+        location = f"{path}, {line}"
         if isinstance(row, BadRow):
-            raise UserError(f"{place}: {row}; fix the file")
+            raise UserError(f"{location}: {row}; fix the file")
         if not isinstance(row, dict):
-            raise UserError(f"{place}: not a JSON object; fix the row")
-        yield place, row
+            raise UserError(f"{location}: not a JSON object; fix the row")
+        yield location, row
 
 
 def from_hub(
@@ -108,28 +108,28 @@ def _unread(benchmark: str, path: str, error: Exception, advice: str) -> UserErr
     return UserError(f"{benchmark}: {path} {reason}; {advice}")
 
 
-def value_of(row: Mapping[str, Any], name: str, place: str, what: str = "value") -> Any:
+def value_of(row: Mapping[str, Any], name: str, location: str, what: str = "value") -> Any:
     """The value of a field, which may be null; UserError if the row has no such field."""
     if name not in row:
         fields = ", ".join(map(str, row))
-        raise UserError(f"{place}: no {what} in field `{name}` (the row has {fields}); fix the row")
+        raise UserError(f"{location}: no {what} in field `{name}` (the row has {fields}); fix the row")
     return row[name]
 
 
-def text_of(row: Mapping[str, Any], name: str, place: str) -> str:
+def text_of(row: Mapping[str, Any], name: str, location: str) -> str:
     """The text in a field; raises as `value_of` does."""
-    value = value_of(row, name, place, "text")
+    value = value_of(row, name, location, "text")
     if not isinstance(value, str):
-        raise UserError(f"{place}: no text in field `{name}`; fix the row")
+        raise UserError(f"{location}: no text in field `{name}`; fix the row")
     return value
 
 
-def list_of(row: Mapping[str, Any], name: str, place: str, kind: type[Item]) -> list[Item]:
+def list_of(row: Mapping[str, Any], name: str, location: str, kind: type[Item]) -> list[Item]:
     """The texts (`str`) or objects (`dict`) in a field that is a list of them; raises as `value_of` does."""
     what = "list of texts" if kind is str else "list of objects"
-    values = value_of(row, name, place, what)
+    values = value_of(row, name, location, what)
     if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
-        raise UserError(f"{place}: no {what} in field `{name}`; fix the row")
+        raise UserError(f"{location}: no {what} in field `{name}`; fix the row")
     return values
 
 
@@ -155,11 +155,11 @@ def collect(
     dropped: dict[str, list[str]] = {}
     seen: Counter[str] = Counter()
     total = 0
-    for place, row in rows:
+    for location, row in rows:
         total += 1
-        made = make(row, place)
+        made = make(row, location)
         if isinstance(made, str):
-            dropped.setdefault(made, []).append(place)
+            dropped.setdefault(made, []).append(location)
             continue
         identity = name = str(total if made.get("id") in (None, "") else made["id"])
         while identity in seen:
@@ -167,10 +167,10 @@ def collect(
             identity = f"{name}#{seen[name]}"
         seen[identity] = 1
         kept.append({**made, "id": identity})
-    counts = {reason: len(places) for reason, places in dropped.items()}
+    counts = {reason: len(locations) for reason, locations in dropped.items()}
     log.info("%s: %d rows read, %d kept, dropped: %s", benchmark, total, len(kept), counts or "none")
-    for reason, places in dropped.items():
-        log.info("%s: first dropped: %s: %s", benchmark, reason, places[0])
+    for reason, locations in dropped.items():
+        log.info("%s: first dropped: %s: %s", benchmark, reason, locations[0])
     if total and not kept:
         reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
         first = next(iter(dropped.values()))[0]

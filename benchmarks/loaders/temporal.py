@@ -34,19 +34,19 @@ def templama(**metadata: Any) -> Splits:
     its text: only the calendar has it.
     """
 
-    def make(row: Row, place: str) -> Row | str:
-        year = str(value_of(row, "date", place))
+    def make(row: Row, location: str) -> Row | str:
+        year = str(value_of(row, "date", location))
         if not re.fullmatch(r"\d{4}", year):
-            raise UserError(f"{place}: field `date` is {year!r}, not a year; fix the row")
-        answers = [text_of(answer, "name", place) for answer in list_of(row, "answer", place, dict)]
-        text = until_mask(text_of(row, "query", place), "_X_")
+            raise UserError(f"{location}: field `date` is {year!r}, not a year; fix the row")
+        answers = [text_of(answer, "name", location) for answer in list_of(row, "answer", location, dict)]
+        text = until_mask(text_of(row, "query", location), "_X_")
         if not text:
             return NOT_LAST
         if not distinct(answers):
             return "no answer"
         return {
-            "id": text_of(row, "id", place),
-            "family": text_of(row, "relation", place),
+            "id": text_of(row, "id", location),
+            "family": text_of(row, "relation", location),
             "text": text,
             "answers": distinct(answers),
             "current_date": f"{year}-{MIDDLE_OF_THE_YEAR}",

@@ -18,7 +18,7 @@ import torch
 from tests.conftest import Capture, Patch, Refused, Terminal
 from toolformer.cli import COMMANDS, main
 from toolformer.errors import UserError
-from toolformer.results import Beginning, Folder, Results
+from toolformer.results import Folder, Results, RunInfo
 from toolformer.stages import instantiate
 from toolformer.stages.config import CONF, compose, validate
 from toolformer.stages.config.multirun import parse
@@ -245,7 +245,7 @@ def test_no_flag_shows_a_secret(place: Path, flags: list[str], capsys: Capture) 
 
 def finished(root: Path, step: Step, name: str, experiment: str, **metrics: float) -> Step:
     """Leaves a finished run of a step; returns the step."""
-    with Results(root).open(step, Beginning(name, {}, experiment=experiment)) as folder:
+    with Results(root).open(step, RunInfo(name, {}, experiment=experiment)) as folder:
         assert isinstance(folder, Folder)
         for task, measure in metrics.items():
             folder.task(task, {"perplexity" if task.endswith("perplexity") else "score": measure})

@@ -17,7 +17,7 @@ from toolformer.calls import ApiCall, linearise, parse
 from toolformer.data import Document
 from toolformer.export import FORMATS
 from toolformer.export.formats import Source
-from toolformer.results import Beginning, Results, Run
+from toolformer.results import Results, Run, RunInfo
 from toolformer.stages.train import annotated_text
 from toolformer.step import Step
 from toolformer.storage import sha256
@@ -88,7 +88,7 @@ def annotate(results: Results, rows: Sequence[dict[str, Any]], model: Path) -> R
     }
     command = "toolformer generate corpus=jsonl corpus.path=/home/me/texts.jsonl"
     facts = {"corpus": "texts.jsonl"}
-    with results.open(GENERATE, Beginning("annotation", config, command, "default", facts=facts)) as folder:
+    with results.open(GENERATE, RunInfo("annotation", config, command, "default", facts=facts)) as folder:
         plain = [{**row, "text": row["plain"], "calls": []} for row in rows]
         tables = {"dataset_augmented": rows, "dataset_plain": plain, "documents_without_calls": []}
         for name, table in {**tables, "candidates": candidates_of(rows)}.items():
@@ -106,7 +106,7 @@ def annotate(results: Results, rows: Sequence[dict[str, Any]], model: Path) -> R
 
 def train(results: Results, model: Path) -> Run:
     """A finished train run of that annotation, whose model is a copy of this one."""
-    beginning = Beginning(
+    beginning = RunInfo(
         "training", {"model": str(model)}, "toolformer train", "default", facts={"data": "augmented"}
     )
     with results.open(TRAIN, beginning) as folder:
@@ -125,7 +125,7 @@ def evaluate(results: Results, system: str, **values: float) -> Run:
     """A finished evaluation of that training: the score of each benchmark, of 100 questions."""
     step = Step("evaluate", 1, {"system": system}, {"answers": Step("answer", 1, {}, {"training": TRAIN})})
     facts = {"system": system, "policy": "10", "version.lm-eval": "0.4.13"}
-    with results.open(step, Beginning(system, {}, "toolformer evaluate", "default", facts=facts)) as folder:
+    with results.open(step, RunInfo(system, {}, "toolformer evaluate", "default", facts=facts)) as folder:
         for task, value in values.items():
             measure = "perplexity" if task.endswith("perplexity") else "score"
             folder.task(

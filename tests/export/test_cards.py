@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from toolformer.export import FORMATS, cards, export_dataset
-from toolformer.results import Beginning, Results, Run
+from toolformer.results import Results, Run, RunInfo
 from toolformer.step import Step
 
 SECRET = "hunter2"
@@ -30,7 +30,7 @@ def test_a_card_names_nothing_of_this_machine(results: Results, annotation: Run,
     )
     config = {"model": "/home/me/llama", "corpus": {"source": "jsonl"}}
     with results.open(
-        step, Beginning("x", config, command, facts={"corpus": "/home/me/texts.jsonl"})
+        step, RunInfo("x", config, command, facts={"corpus": "/home/me/texts.jsonl"})
     ) as at_work:
         for name in annotation.digests:
             at_work.artifact(annotation.folder / name)

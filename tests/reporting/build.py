@@ -21,7 +21,7 @@ from toolformer.data import Document
 from toolformer.reporting import tables
 from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.table import Table
-from toolformer.results import Beginning, Folder, Results, Run
+from toolformer.results import Folder, Results, Run, RunInfo
 from toolformer.step import Step
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -56,7 +56,7 @@ class Runs(Results):
         """A run; `settings` are those of its step, without which it equals no other."""
         source = made_from.step if isinstance(made_from, Run) else made_from
         step = Step(stage, 1, settings or {"number": next(self.numbers)}, {"from": source} if source else {})
-        with self.open(step, Beginning("run", config or {}, experiment=experiment)) as folder:
+        with self.open(step, RunInfo("run", config or {}, experiment=experiment)) as folder:
             if isinstance(folder, Folder):
                 for metric, points in (curves or {}).items():
                     for number, value in points:

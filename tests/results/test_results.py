@@ -70,9 +70,9 @@ def test_a_curve_survives_incomplete_lines(results: Results) -> None:
 KILLED = """
     import os, signal, sys, time
     from pathlib import Path
-    from toolformer.results import Beginning, Results
+    from toolformer.results import RunInfo, Results
     from toolformer.step import Step
-    with Results(Path(sys.argv[1])).open(Step("evaluate", 1, {}), Beginning("a", {})) as folder:
+    with Results(Path(sys.argv[1])).open(Step("evaluate", 1, {}), RunInfo("a", {})) as folder:
         print(folder.id, flush=True)
         time.sleep(100)
 """

@@ -10,7 +10,7 @@ import yaml
 
 from toolformer.cli import commands
 from toolformer.errors import UserError
-from toolformer.results import Beginning, Results
+from toolformer.results import Results, RunInfo
 from toolformer.stages.config import Config, compose, validate
 from toolformer.step import Step
 
@@ -56,7 +56,7 @@ def test_the_other_words_go_over_it(smoke_runs: Path) -> None:
 def tracked(root: Path, config: dict[str, Any], stage: str = "generate") -> str:
     """A run that says of itself that it had this configuration."""
     step = Step(stage, 1, config)
-    beginning = Beginning("g", config, experiment="default", facts={"system": "toolformer"})
+    beginning = RunInfo("g", config, experiment="default", facts={"system": "toolformer"})
     with Results(root).open(step, beginning):
         pass
     return step.key()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Refused, smoke_words
-from toolformer.results import Beginning, Results
+from toolformer.results import Results, RunInfo
 from toolformer.stages import experiments, steps
 from toolformer.stages.compare import default_of
 from toolformer.stages.config import compose, validate
@@ -37,7 +37,7 @@ def test_a_stage_makes_the_step_that_was_planned(name: str, tmp_path: Path) -> N
         for overrides in (named, [] if name in ("smoke", "explained") else named):
             config = validate(compose(job.stage, [*job.overrides, *overrides]))
             assert getattr(steps, job.stage)(config) == job.step, (job.stage, job.label)
-        info = Beginning("x", asdict(config), experiment=config.name, facts={"data": config.data})
+        info = RunInfo("x", asdict(config), experiment=config.name, facts={"data": config.data})
         with results.open(job.step, info):
             pass
     again = experiments.plan(words)

@@ -287,7 +287,7 @@ def test_what_a_kill_left_of_a_database_does_not_matter(tmp_path: Path, caplog: 
 
 LOGGER = """
     import pathlib, sys, time
-    from toolformer.results import Beginning, Dataset, Results
+    from toolformer.results import RunInfo, Dataset, Results
     from toolformer.step import Step
     from toolformer.tracking import MlflowLogger
     root, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
@@ -296,7 +296,7 @@ LOGGER = """
         time.sleep(0.005)
     results = Results(root / "runs", MlflowLogger(None, root / "runs"))
     assert not {"mlflow", "torch"} & sys.modules.keys(), "importing is light"
-    with results.open(Step("train", 1, {"number": number}), Beginning("a run", {"number": number})) as folder:
+    with results.open(Step("train", 1, {"number": number}), RunInfo("a run", {"number": number})) as folder:
         for step in range(20):
             folder.metrics({"loss": number + step}, step=step)
         folder.datasets(*(Dataset("C*", f"digest{n}", "training", "FILE", n) for n in range(20)))

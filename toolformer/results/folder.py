@@ -50,7 +50,7 @@ class Listener:
 
 
 @dataclass(frozen=True)
-class Beginning:
+class RunInfo:
     """What is known of a run when it begins, besides its step."""
 
     name: str
@@ -70,8 +70,8 @@ class Beginning:
 class Folder:
     """The folder of a step at work; `Results.open` makes it."""
 
-    def __init__(self, path: Path, step: Step, beginning: Beginning, listener: Listener) -> None:
-        self.path, self.step, self.beginning, self.listener = path, step, beginning, listener
+    def __init__(self, path: Path, step: Step, info: RunInfo, listener: Listener) -> None:
+        self.path, self.step, self.info, self.listener = path, step, info, listener
         self.facts: dict[str, Any] = {}
         self.tasks: dict[str, dict[str, float]] = {}
         self.latest: dict[str, float] = {}
@@ -97,20 +97,20 @@ class Folder:
         self._spent = _number(before.get("seconds"))
         record = {
             **self.step.as_json(),
-            "title": run_name(self.beginning.name),
-            "command": self.beginning.command,
-            "description": self.beginning.description,
-            "parent": self.beginning.parent,
+            "title": run_name(self.info.name),
+            "command": self.info.command,
+            "description": self.info.description,
+            "parent": self.info.parent,
             "started": before.get("started") or _now(),
             "status": "RUNNING",
-            "facts": _plain({**provenance(), **self.beginning.facts}),
-            "config": (config := _plain(self.beginning.config)),
+            "facts": _plain({**provenance(), **self.info.facts}),
+            "config": (config := _plain(self.info.config)),
         }
         self._write(STEP, record)
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
         atomic_write(self.path / CONFIG, text.encode("utf-8", "replace"))
-        if self.beginning.experiment:
-            add_name(self.path, self.beginning.experiment)
+        if self.info.experiment:
+            add_name(self.path, self.info.experiment)
         self.listener.begin(self)
 
     def metrics(self, values: Mapping[str, float | int | None], step: int | None = None) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock
 
 from toolformer.errors import UserError
-from toolformer.results.folder import Beginning, Folder, Listener, add_name
+from toolformer.results.folder import Folder, Listener, RunInfo, add_name
 from toolformer.results.reading import mapping, read_run
 from toolformer.results.run import LOCK, RUN_STEPS, SWEEP, Run, newest_first
 from toolformer.step import Step
@@ -251,7 +251,7 @@ class Results:
     def open(
         self,
         step: Step,
-        beginning: Beginning,
+        info: RunInfo,
         wait: bool | float = True,
         done: Callable[[], Run | None] | None = None,
     ) -> Iterator[Folder | Run | None]:
@@ -275,10 +275,10 @@ class Results:
                 pass
         try:
             if run := done() if done else self.done(step):
-                self.add_name(run, beginning.experiment)
+                self.add_name(run, info.experiment)
                 yield run
                 return
-            folder = Folder(path, step, beginning, self.listener)
+            folder = Folder(path, step, info, self.listener)
             folder.read = self._fingerprints(step)
             yield from self._work(folder)
         finally:

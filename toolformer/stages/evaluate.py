@@ -59,7 +59,7 @@ def evaluate(config: Config, invocation: Invocation = DIRECT) -> Run:
     tools = check_system(job)
     questions = ask(job, results.path(job.system.step), results.path(job.step), job.tasks, job.samples)
     loaded = questions.load()  # bad data begins no run
-    info = invocation.beginning(job.config, f"{config.name}: {job.title}", job.about, sources, **job.facts)
+    info = invocation.run_info(job.config, f"{config.name}: {job.title}", job.about, sources, **job.facts)
     with (
         AnswerFile(questions.answers) as answers,
         results.open(job.step, info, done=lambda: steps.done(results, job.step, config)) as run,

@@ -69,8 +69,8 @@ def ladder(config: Config, run: Run, invocation: Invocation = DIRECT) -> Run:
     with AnswerFile(answers_folder / ANSWERS) as answers:
         climb = _Climb(job, run, results, tools, answers)
         inherited = {name: run.facts.get(name) for name in _INHERITED}
-        beginning = invocation.beginning(config, f"explain {run.name}", climb.about(), [run], **inherited)
-        with results.open(step, beginning) as active:
+        info = invocation.run_info(config, f"explain {run.name}", climb.about(), [run], **inherited)
+        with results.open(step, info) as active:
             if isinstance(active, Run):
                 return _logged(run, active)
             assert active

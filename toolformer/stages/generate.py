@@ -115,8 +115,8 @@ class _Work:
             "model": model, "corpus": corpus, "tools": ", ".join(self.config.tools), "documents": self.plan.total
         }  # fmt: skip
         name = f"generate {self.config.name}: {model} {corpus}"
-        beginning = self.invocation.beginning(self.config, name, facts, corpus=corpus)
-        with self.results.open(self.step, beginning, wait) as run:
+        info = self.invocation.run_info(self.config, name, facts, corpus=corpus)
+        with self.results.open(self.step, info, wait) as run:
             if isinstance(run, Folder):
                 log.info("generate: %d documents in %d shards", self.plan.total, len(self.plan.documents))
             yield run

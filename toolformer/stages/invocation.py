@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from toolformer.results import Beginning, Run
+from toolformer.results import Run, RunInfo
 from toolformer.results.provenance import describe, git_commit, run_name
 from toolformer.stages.config import Config
 
@@ -20,14 +20,14 @@ class Invocation:
     label: str = ""
     """What distinguishes it from the other runs of the sweep, for its name."""
 
-    def beginning(
+    def run_info(
         self,
         config: Config,
         name: str,
         about: Mapping[str, object],
         made_from: Sequence[Run] = (),
         **facts: Any,
-    ) -> Beginning:
+    ) -> RunInfo:
         """What a run's folder says of it from the start.
 
         Args:
@@ -37,7 +37,7 @@ class Invocation:
         """
         title = run_name(f"{name} {self.label}")
         description = describe(self.command, about, made_from)
-        return Beginning(title, asdict(config), self.command, config.name, self.parent, description, facts)
+        return RunInfo(title, asdict(config), self.command, config.name, self.parent, description, facts)
 
 
 def already_done(run: Run) -> str:

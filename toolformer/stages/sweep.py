@@ -54,8 +54,8 @@ class Sweep:
         """The sweep's folder, RUNNING for the block, also if it was finished before; None while an equal sweep has it."""
         title = f"{self.name}: {self.stage}" + (f" over {', '.join(self.keys)}" if self.keys else "")
         about = {"experiment": self.config.name, "holds": "the runs of a sweep, below it"}
-        beginning = Invocation(self.command).beginning(self.config, title, about, swept=list(self.keys))
-        with self.results.open(self.step, beginning, wait=0.5, done=lambda: None) as folder:
+        info = Invocation(self.command).run_info(self.config, title, about, swept=list(self.keys))
+        with self.results.open(self.step, info, wait=0.5, done=lambda: None) as folder:
             assert not isinstance(folder, Run)
             yield folder
 

@@ -88,13 +88,13 @@ def train(config: Config, invocation: Invocation = DIRECT) -> Run | None:
     model, corpus = model_name(config.model), str(job.datasets[0].facts.get("corpus", ""))
     name, threshold = f"train {config.name}: {model} {config.data} {corpus}", _threshold(job.datasets)
     about = {"model": model, "data": config.data, "τ_f": threshold}
-    beginning = invocation.beginning(
+    info = invocation.run_info(
         config, f"{name} τ_f={threshold}", about, job.datasets, data=config.data, threshold=threshold
     )
     # Processes that train together cannot wait one by one.
     alone = distributed.processes() == 1
     with results.open(
-        job.step, beginning, wait=True if alone else 2.0, done=lambda: steps.done(results, job.step, config)
+        job.step, info, wait=True if alone else 2.0, done=lambda: steps.done(results, job.step, config)
     ) as run:
         if run is None:
             raise UserError(
