@@ -20,7 +20,7 @@ What the paper leaves open, and how it is settled here:
 - Weeks, months and years ago (date_ago): the drawn past date is moved to the nearest later day that is a
   whole number of units back, at least one. Where there is no such day (a month before March 31, a year
   before February 29) the current date is left out of that cell: no answer depends on how a library clamps.
-- Table 11 has lost its {holiday}: it stands before "this year". Federal holidays count on their own day, not
+- Table 11 has lost its {holiday}: it goes before "this year". Federal holidays count on their own day, not
   on the day they are observed; Juneteenth from 2021 on. A distance to a holiday is counted in completed
   weeks, months or years. "Years" to a day of this year is always 0; the template names it, so it stays. A
   holiday that is today has no distance and is left out of holiday_distance.

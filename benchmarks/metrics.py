@@ -10,7 +10,7 @@ from toolformer.data.numbers import GROUPED, UNSIGNED, exact, ungrouped
 _NUMBER = re.compile(
     # Not inside a word or another number: x2, B12, v1.5.
     r"(?<!\w)(?<![0-9][.,])"
-    # A minus belongs to the number unless an operand stands before it: 5-3.
+    # A minus belongs to the number unless an operand precedes it: 5-3.
     r"(?:(?<![\w).%])(?P<sign>[-\u2212]))?(?:[$€£]\s?)?(?P<inner>[-\u2212])?"
     rf"(?P<number>{UNSIGNED})"
     # 3/4 and 2 1/2, but no date (3/4/2020).

@@ -9,7 +9,7 @@ index       all Wikipedia text of the data folder and the embedded summaries; in
 texts       1.jsonl, what is annotated in a first round, one of each kind in turn:
             250 sums: the 138 texts of the embedded corpus with worked sums, then GSM8K's training set as prose;
             174 excerpts that name their own month or day of the week: 32 of the embedded corpus, 142 of English web pages;
-            420 pairs of sentences of Wikipedia with a name that stands in another passage, which BM25 finds for the words
+            420 pairs of sentences of Wikipedia with a name that occurs in another passage, which BM25 finds for the words
             before the name.
             2.jsonl, for a second round, the others in turn: 7,361 sums and 1,648 pairs
             glosses.jsonl, for translation: sentences of Wikipedia with words of another language and their English in brackets

@@ -25,7 +25,7 @@ INPUTS = (ROOT / "pyproject.toml", ROOT / "setup.py", CONSTRAINTS, Path(__file__
 
 MINIMUM_PYTHON = (3, 11)
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-"""PyTorch's own index of builds without CUDA; the one place where its address stands."""
+"""PyTorch's own index of builds without CUDA; its address is written here alone."""
 
 PROBE_SECONDS = 15
 """How long an index that does not answer may hold up the set-up."""

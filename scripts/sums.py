@@ -6,7 +6,7 @@
 1_open.jsonl    1.jsonl with the 138 sums of the embedded corpus and 462 made-up ones, and none of GSM8K
 2_open.jsonl    2.jsonl with 700 further ones, and none of GSM8K
 
-A text has 15 to 70 words, one to six sentences, and one or two sums; the result of each stands after its operands, and no
+A text has 15 to 70 words, one to six sentences, and one or two sums; the result of each follows its operands, and no
 number before it is the same. About half of the texts have results after "=". In a pattern, {a} and {b} are the operands of the
 first sum and {c} its result; {c} or {f} and {d} are those of the second, and {e} its result. The kinds of sum before it are one
 of each word: `+5` has operands of up to five digits, `+2>*` continues with the result, `*;-3` is two sums.
@@ -166,7 +166,7 @@ def _operator(kind: str) -> str:
 
 
 def _slots(random: Random, first: str, second: str) -> dict[str, str]:
-    """What stands in a text besides the numbers of its sums."""
+    """The words of a text besides the numbers of its sums."""
     signs = {"*": random.choice("**x×"), "/": random.choice("//÷")}
     signs = {"+": "+", "-": "-", "%": signs["*"]} | signs
     operator, other = _operator(first), _operator(second) if second else ""

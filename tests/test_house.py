@@ -1,4 +1,4 @@
-"""The rules of the house: import directions, the file tree of CONTRIBUTING.md, the lock of versions, what is imported."""
+"""Conventions: import directions, the file tree of CONTRIBUTING.md, the lock of versions, what is imported."""
 
 import ast
 import re
@@ -52,17 +52,19 @@ def test_every_import_is_a_declared_dependency() -> None:
 
 
 def test_tests_share_builders_not_test_modules() -> None:
-    """What several tests need is in a `build.py`, a server or the reference; a room's builders are for that room."""
+    """What several tests need is in a `build.py`, a server or the reference; a package's builders are for its own tests."""
     wrong = []
     for path in (ROOT / "tests").rglob("*.py"):
-        room = ".".join(path.parent.relative_to(ROOT).parts)
+        package_of_test = ".".join(path.parent.relative_to(ROOT).parts)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("tests"):
                 continue
             package, _, name = str(node.module).rpartition(".")
-            if room == "tests.pages":
+            if package_of_test == "tests.pages":
                 continue
-            if name.startswith("test_") or (name == "build" and not f"{room}.".startswith(f"{package}.")):
+            if name.startswith("test_") or (
+                name == "build" and not f"{package_of_test}.".startswith(f"{package}.")
+            ):
                 wrong.append(f"{path.relative_to(ROOT)} imports {node.module}")
     assert not wrong
 
@@ -100,9 +102,9 @@ def test_the_file_tree_names_every_package() -> None:
     folders = {f"{path.name}/" for path in ROOT.iterdir() if path.is_dir() and not NOT_OURS.search(path.name)}
     loose = {f"toolformer/{path.name}" for path in (ROOT / "toolformer").glob("[a-z]*.py")}
     inits = (ROOT / "toolformer").glob("*/__init__.py")
-    rooms = {f"toolformer/{path.parent.name}/" for path in inits if not path.parent.is_symlink()}
-    assert len(loose) <= 7 and len(rooms) <= 14
-    missing = sorted((folders | loose | rooms) - named)
+    packages = {f"toolformer/{path.parent.name}/" for path in inits if not path.parent.is_symlink()}
+    assert len(loose) <= 7 and len(packages) <= 14
+    missing = sorted((folders | loose | packages) - named)
     assert not missing, f"not named in the tree of CONTRIBUTING.md: {missing}"
 
 

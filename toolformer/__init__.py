@@ -1,7 +1,7 @@
 """Toolformer: language models that teach themselves to use tools (Schick et al., 2023).
 
 `Toolformer.from_pretrained(folder).complete(["text"])` is the whole Python API; everything else is the
-harness behind the four stages generate, train, evaluate and report.
+harness of the four stages generate, train, evaluate and report.
 """
 
 from typing import TYPE_CHECKING, Any

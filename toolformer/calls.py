@@ -1,4 +1,4 @@
-"""The call notation: how a call stands in a text (paper, section 2; ground floor, imports nothing of ours).
+"""The call notation: how a call is written in a text (paper, section 2). Imports nothing of this project.
 
     e(c)    = " [Calculator(400 / 1400)]"
     e(c, r) = " [Calculator(400 / 1400) -> 0.29]"
@@ -40,7 +40,7 @@ _SPACES = re.compile(" *")
 _CALL_BEGUN = re.compile(rf"\[[ \t]*({NAME})[ \t]*\(")
 _TO_BRACKET = re.compile(r"[^\[\]]*")
 _BLANKS = " \t"
-# What str.splitlines calls a line end; none may stand in a result or in an unquoted input.
+# What str.splitlines calls a line end; none may occur in a result or in an unquoted input.
 _LINE_BREAK = re.compile(r"[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 
 
@@ -79,7 +79,7 @@ def clean_result(text: str) -> str:
 
 
 def linearise(call: ApiCall) -> str:
-    """The call as it stands in a text, with its leading blank.
+    """The call as written in a text, with its leading blank.
 
     CallSyntaxError if the tool's name is no name, or the result is not clean.
     """
@@ -196,7 +196,7 @@ def _quotes_end(text: str) -> int | None:
 
 
 def _parse_at(text: str, start: int) -> tuple[ApiCall, int]:
-    """The call whose "[" stands at `start`, and the position after its "]"."""
+    """The call whose "[" is at `start`, and the position after its "]"."""
     if not text.startswith("[", start):
         raise CallSyntaxError('a call begins with "["')
     position = _skip_blanks(text, start + 1)
@@ -232,7 +232,7 @@ def _skip_blanks(text: str, position: int) -> int:
 
 
 def _read_quoted(text: str, start: int) -> tuple[str, int]:
-    """The quoted input whose quote stands at `start`, and the position after its closing parenthesis."""
+    """The quoted input whose opening quote is at `start`, and the position after its closing parenthesis."""
     pieces: list[str] = []
     position = start + 1
     first = _SPACES.match(text, position).end()  # type: ignore[union-attr]  # it may be empty
@@ -266,7 +266,7 @@ def _read_plain(text: str, start: int) -> tuple[str, int]:
             if depth == 0:
                 value = text[start:position].strip(_BLANKS)
                 if ARROW in value or value.startswith('"') and not _several(value):
-                    raise CallSyntaxError("the unquoted input holds an arrow or a quote of its own")
+                    raise CallSyntaxError("the unquoted input contains an arrow or a quote")
                 return value, position + 1
             depth -= 1
         elif character in "[]" or _LINE_BREAK.match(character):
@@ -284,7 +284,7 @@ def _is_plain(value: str) -> bool:
 
 
 def _several(text: str, start: int = 0) -> bool:
-    """Whether a quoted argument with others behind it begins at `start`."""
+    """Whether a quoted argument that others follow begins at `start`."""
     return bool(_QUOTED_FIRST.match(text, start))
 
 

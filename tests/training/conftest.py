@@ -1,4 +1,4 @@
-"""Tiny random models and a tokenizer trained on the spot: no downloads, seconds for the whole room."""
+"""Tiny random models and a tokenizer trained on the spot: no downloads, seconds for the whole package."""
 
 import gc
 from collections.abc import Iterator

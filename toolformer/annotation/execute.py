@@ -8,7 +8,7 @@ from toolformer.annotation.select import looks_ahead
 from toolformer.data import Document
 from toolformer.tools.base import Result, Tool
 
-LOOK_AHEAD = "input stands only after the call"
+LOOK_AHEAD = "input occurs only after the call"
 
 
 def execute(

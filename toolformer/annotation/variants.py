@@ -21,8 +21,8 @@ from toolformer.data import Document
 from toolformer.data.numbers import CURRENCY, SIGN, UNSIGNED, exact
 from toolformer.lm.language_model import LanguageModel
 
-NOT_AHEAD = "screened: nothing of the result occurs ahead"
-NOT_NEW = "screened: the result stands in the input"
+NOT_AHEAD = "pre-filter: nothing of the result occurs ahead"
+NOT_NEW = "pre-filter: the input already has the result"
 _TERM = re.compile(rf"(?P<sign>{SIGN})[{CURRENCY}]?(?P<number>{UNSIGNED})|[^\W\d_]{{4,}}")
 
 

@@ -1,4 +1,4 @@
-"""Rows that are continued side by side, each in a slot of its own: rows join and leave without moving the others."""
+"""Rows that are continued side by side, each in its own slot: rows join and leave without moving the others."""
 
 from __future__ import annotations
 

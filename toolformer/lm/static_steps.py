@@ -99,7 +99,7 @@ class StaticSteps:
         device = inputs.ids.device
         inputs.ids[:rows, :columns] = ids.to(device)
         inputs.positions[:rows, :columns] = positions.to(device)
-        # Unused columns write behind the used ones. Unused rows and columns see the first key alone: without any they
+        # Unused columns write after the used ones. Unused rows and columns see the first key alone: without any they
         # would write NaN into the buffers.
         unused = torch.arange(keys, keys + width - columns).expand(rows, -1)
         inputs.places.index.zero_()

@@ -41,7 +41,7 @@ SYMBOLS: Mapping[str, str] = {
     "L⁺": "the same with the call and its result",
     "L⁻": "the same without the result: the smaller of the losses without a call and with one whose result is empty",
     "k": "a call starts when its token is among the k most likely",
-    "rolled back": "calls that were begun and taken back, by reason: their text does not count",
+    "rolled back": "calls that were begun and rolled back, by reason: their text does not count",
     "result begun": "calls whose result the model began to write itself, before the tool was run",
     "call in call": "calls inside of which the model began another call",
     "AC": "over the examples with a call",

@@ -1,4 +1,4 @@
-"""The paper's figures, to stand beside ours. Data only.
+"""The paper's published figures, for comparison. Data only.
 
 Source: Schick et al., "Toolformer: Language Models Can Teach Themselves to Use Tools", 2023
 (arXiv:2302.04761), tables 2 to 9, and the shares of tool use given in the text of section 4.2.

@@ -1,4 +1,4 @@
-"""The folder of a step at work: what it logs is written at once, and told to a listener."""
+"""The folder of a step at work: what it logs is written at once and passed to a listener."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Dataset:
 
 
 class Listener:
-    """Hears what a run at work does. This one ignores it; `tracking` tells MLflow."""
+    """Is called with what a run logs. This one ignores it; the one of `tracking` logs it to MLflow."""
 
     def begin(self, folder: Folder) -> None:
         """The run began, or began again."""

@@ -137,7 +137,7 @@ def _train(job: _Job, results: Results, run: Folder) -> None:
         instantiate.dataset(config.heldout, str(job.step.inputs["heldout"]), "heldout", len(job.heldout)),
     )
     result, counts = _finetune(job, results, lambda values, step: run.metrics(values, step=step))
-    # Names of their own: of a name that a curve has, MLflow shows the value of the last step.
+    # Separate names: of a name that a curve has, MLflow shows the value of the last step.
     run.metrics(
         {
             "best_heldout_perplexity": result.heldout_perplexity,

@@ -33,7 +33,7 @@ BATCH = 64
 
 @dataclass(eq=False)
 class HttpRetriever(Retriever):
-    """A retriever behind an HTTP server. `Fault` if the server does not answer as it should; `UserError` without an address."""
+    """A retriever served over HTTP. `Fault` if the server does not answer as it should; `UserError` without an address."""
 
     VERSION = 1
     is_remote = True

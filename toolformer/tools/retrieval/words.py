@@ -51,7 +51,7 @@ def search_words(text: str, is_query: bool) -> list[str]:
     """The words of a text that a search compares, without case, in order.
 
     In scripts without blanks and in Korean they are pairs of characters. A text has its single characters too, which a query
-    has only where one stands alone.
+    has only where one is alone.
     """
     words: list[str] = []
     for match in _SEARCH.finditer(_normal(text)):

@@ -1,1 +1,1 @@
-"""User tools: Python functions and MCP servers; and a language model behind an OpenAI-compatible endpoint."""
+"""User tools: Python functions and MCP servers; and a language model served by an OpenAI-compatible endpoint."""

@@ -1,4 +1,4 @@
-"""A `TextGenerator` for tools: a language model behind an OpenAI-compatible endpoint."""
+"""A `TextGenerator` for tools: a language model served by an OpenAI-compatible endpoint."""
 
 import functools
 import logging

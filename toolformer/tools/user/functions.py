@@ -132,7 +132,7 @@ def _of_array(value: Any) -> Any:
     number = value.item() if hasattr(value, "item") else None
     if number is None or type(number) is type(value):
         raise TypeError(f"a value of the type {type(value).__name__}")
-    # The shortest digits of its own precision: 0.33333334, not 0.3333333432674408.
+    # The shortest digits of its precision: 0.33333334, not 0.3333333432674408.
     return float(str(value)) if isinstance(number, float) and _NUMBER.fullmatch(str(value)) else number
 
 

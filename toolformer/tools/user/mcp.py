@@ -69,7 +69,7 @@ class McpServer:
     command: str | None = None
     """MCP over standard input and output: the server's program."""
     args: list[str] = field(default_factory=list)
-    """command: its arguments; $NAME stands for an environment variable."""
+    """command: its arguments; $NAME is replaced by an environment variable."""
     env: dict[str, str] = field(default_factory=dict)
     """command: environment variables beside the few that every program gets; $NAME as above."""
     url: str | None = None
