@@ -117,7 +117,7 @@ def test_reading_takes_time_linear_in_the_text(piece: str) -> None:
     assert find_calls(piece * (400_000 // len(piece)), ("A",)) == []
 
 
-def test_insertion_is_by_character_and_keeps_order_at_one_position() -> None:
+def test_insertion_is_by_character_and_in_order() -> None:
     text = "Of 1400 people, 400 (or 29%) passed."
     placed = [
         (23, ApiCall("Calculator", "400 / 1400", "0.29")),

@@ -69,6 +69,14 @@ def test_tests_share_builders_not_test_modules() -> None:
     assert not wrong
 
 
+def test_names_of_tests_have_at_most_60_characters() -> None:
+    nodes = (
+        ast.walk(ast.parse(path.read_text(encoding="utf-8"))) for path in (ROOT / "tests").rglob("test_*.py")
+    )
+    names = [node.name for tree in nodes for node in tree if isinstance(node, ast.FunctionDef)]
+    assert not [name for name in names if name.startswith("test_") and len(name) > 60]
+
+
 LOCK = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
 
 

@@ -33,9 +33,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_an_installed_toolformer_runs_a_tool_and_the_smoke_experiment(
-    installed: Path, tmp_path: Path
-) -> None:
+def test_an_installed_toolformer_runs_the_smoke_experiment(installed: Path, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TOOLFORMER_")}
     environment["PYTHONPATH"] = str(installed)
 

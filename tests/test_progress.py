@@ -14,9 +14,7 @@ def work() -> None:
             bar.update()
 
 
-def test_lines_without_a_terminal_a_bar_on_one_and_nothing_of_short_work(
-    monkeypatch: Patch, caplog: Log, capsys: Capture
-) -> None:
+def test_progress_is_lines_a_bar_or_nothing(monkeypatch: Patch, caplog: Log, capsys: Capture) -> None:
     caplog.set_level("INFO", "toolformer")
     work()
     assert caplog.messages == [] and capsys.readouterr() == ("", "")

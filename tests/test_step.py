@@ -91,7 +91,7 @@ def test_equal_values_have_equal_keys(one: Any, other: Any) -> None:
     assert Step.of_json(json.loads(json.dumps(first.as_json()))).key() == second.key()
 
 
-def test_a_value_of_one_tool_and_the_same_of_all_tools_have_one_key(config: Config) -> None:
+def test_a_value_by_tool_and_for_all_tools_has_one_key(config: Config) -> None:
     def key(*overrides: str) -> str:
         words = ["experiment=demo", "tools=[calculator]", *overrides]
         return steps.generate(validate(compose("generate", words), "report"), ["shard"]).key()

@@ -96,7 +96,7 @@ def test_leaking_calls_are_dropped_whatever_they_gain(tiny_gpt2: LanguageModel) 
     assert [decision.reason for decision in decisions] == [LEAKS, ""]
 
 
-def test_chance_keeps_the_first_call_of_a_place_whatever_it_gains(tiny_gpt2: LanguageModel) -> None:
+def test_chance_keeps_the_first_call_of_a_position(tiny_gpt2: LanguageModel) -> None:
     gains = {i: random.Random(i).uniform(-2, 2) for i in range(1, 8)}
     rows = rows_of(tiny_gpt2, gains, samples=2)
     everything = decide(rows, {"qa": 1.0}, chance=Chance({"qa": 1.0}))

@@ -276,9 +276,7 @@ def files_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
 
 
-def test_an_interrupted_download_is_resumed_and_a_file_that_is_there_is_not_fetched(
-    server: HubServer, tmp_path: Path, downloads: Path
-) -> None:
+def test_an_interrupted_download_is_resumed(server: HubServer, tmp_path: Path, downloads: Path) -> None:
     file, server.breaks_after = sums(server), 50
     with pytest.raises(
         UserError, match=r"gsm8k_train: http://127.* cannot be read .*run the same command again"
@@ -359,7 +357,7 @@ def test_redirects_missing_files_and_endless_ones_are_refused(
     assert files_in(tmp_path) == []
 
 
-def test_a_file_that_fails_does_not_keep_others_from_being_fetched(
+def test_a_file_that_fails_does_not_stop_the_others(
     server: HubServer, tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     monkeypatch.setitem(FILES, "gsm8k_train", sums(server))

@@ -49,7 +49,7 @@ def test_every_option_of_every_group_composes() -> None:
         assert compose("evaluate", list(filter(None, words)))
 
 
-def test_the_papers_setting_is_the_papers_and_the_default_fits_two_cores() -> None:
+def test_the_settings_are_the_papers_and_two_cores() -> None:
     config = validate(compose("generate", ["setting=paper", "corpus.path=DIR", "heldout.path=DIR"]))
     assert (config.name, config.model) == ("paper", "EleutherAI/gpt-j-6b")
     thresholds = dict.fromkeys(("qa", "search", "calendar"), (0.05, 5, 5, 1.0))

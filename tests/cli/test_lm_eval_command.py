@@ -159,9 +159,7 @@ def test_arguments_are_the_configurations(tiny_folder: Path, tmp_path: Path) -> 
     assert made.answers.path == answers
 
 
-def test_a_task_says_what_is_switched_off_and_the_day_is_told_where_it_is_used(
-    tmp_path: Path, tiny_folder: Path
-) -> None:
+def test_a_task_names_its_tools_and_gives_a_day_where_used(tmp_path: Path, tiny_folder: Path) -> None:
     (tmp_path / "shared").write_text("metadata: {switched_off: [calendar]}")
     (tmp_path / "moons.yaml").write_text("task: moons_quiz\ninclude: shared")
     assert allowed(tiny_folder, "calendar+qa", "triviaqa") == (["calendar"], True)

@@ -165,9 +165,7 @@ def test_the_hub_refuses_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "says"), [({"date": "2020-01-02"}, 1), (ROWS[0] | {"date": "2020-01-02"}, 0)]
 )
-def test_the_log_names_the_field_that_counts_as_the_day_of_writing(
-    tmp_path: Path, row: dict[str, str], says: int, caplog: Log
-) -> None:
+def test_the_log_names_the_date_field(tmp_path: Path, row: dict[str, str], says: int, caplog: Log) -> None:
     caplog.set_level("INFO")
     found = FileCorpus(jsonl(tmp_path, {"text": "a"} | row, {"text": "b"} | row), "jsonl")
     texts(found), texts(found)
@@ -205,7 +203,7 @@ def test_a_json_lines_file_is_read(tmp_path: Path) -> None:
         (b"[" * 100_000, "malformed JSON"), (b'{"text": "caf\xe9"}', "not UTF-8 (byte 14)"),
     ],
 )  # fmt: skip
-def test_a_bad_row_is_skipped_counted_and_named_or_ends_a_strict_run(
+def test_a_bad_row_is_counted_and_named_or_ends_a_strict_run(
     tmp_path: Path, row: bytes, reason: str, caplog: Log
 ) -> None:
     path = tmp_path / "c.jsonl"
@@ -461,9 +459,7 @@ def test_a_table_counts_values_that_take_no_space_on_disk(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("with_types", [True, False])
-def test_a_long_text_that_a_file_stores_once_for_many_rows_is_in_memory_a_few_times(
-    tmp_path: Path, with_types: bool
-) -> None:
+def test_a_text_stored_once_for_many_rows_takes_little_memory(tmp_path: Path, with_types: bool) -> None:
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 128, pa.int32()), pa.array(["x" * 2**24]))
     path = parquet(tmp_path / "c.parquet", {"text": text}, store_schema=with_types)
     pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()

@@ -33,7 +33,7 @@ def test_a_call_that_fails_is_taken_back(
     assert " [" not in completion.text
 
 
-def test_a_tool_that_is_switched_off_is_never_named_and_calls_of_a_batch_run_together(
+def test_a_tool_that_is_switched_off_is_never_named(
     monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
 ) -> None:
     available = tools()

@@ -39,9 +39,7 @@ def test_executed_calls_are_the_reference(architecture: str) -> None:
         (["[QA(ab [QA(ab [QA(ab [QA(ab [QA(ab", "people ab) -> AB 1]"], "call not ended"),
     ],
 )
-def test_a_constrained_call_has_a_tools_whole_name_and_no_other_call_within(
-    pieces: list[str], reason: str
-) -> None:
+def test_a_constrained_call_has_a_whole_name_and_no_inner_call(pieces: list[str], reason: str) -> None:
     model = taught_model("llama", *PIECES[:3], *pieces)
     free, expected = decode_both_ways(model, CALLING, **CALLING_SETTINGS, constrain_tool_name=False)
     assert free == expected
@@ -60,7 +58,7 @@ def test_a_constrained_call_has_a_tools_whole_name_and_no_other_call_within(
         (["is people", "le"], {"min_new_tokens": 4, "max_result_tokens": 2}),
     ],
 )
-def test_stop_texts_limits_of_results_and_the_least_tokens_are_the_reference(
+def test_stop_texts_and_limits_are_the_reference(
     calling_model: LanguageModel, stop: list[str], settings: dict[str, int]
 ) -> None:
     model = copy.deepcopy(calling_model.model)
@@ -97,9 +95,7 @@ def test_every_end_of_text_of_the_model_ends_it() -> None:
         ("[QA(ab [QA(ab -> AB 1]", (1, 1)),
     ],
 )
-def test_results_that_the_model_begins_and_calls_in_calls_are_counted_in_batches(
-    written: str, counts: tuple[int, int]
-) -> None:
+def test_begun_results_and_nested_calls_are_counted(written: str, counts: tuple[int, int]) -> None:
     model = taught_model("llama", *PIECES[:3], written)
     found, expected = decode_both_ways(model, CALLING, **CALLING_SETTINGS, constrain_tool_name=False)
     assert found == expected

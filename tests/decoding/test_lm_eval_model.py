@@ -52,7 +52,7 @@ def instance(prompt: str, task: str = "dateset", doc_id: int = 0, **settings: An
     return Instance("generate_until", document, arguments, 0, (task, doc_id, 1))
 
 
-def test_tools_get_the_examples_own_date_unless_the_task_switches_them_off(tiny_gpt2: LanguageModel) -> None:
+def test_tools_get_the_date_of_the_example(tiny_gpt2: LanguageModel) -> None:
     scripted = Scripted(tiny_gpt2, {"calendar": Calendar()})
     model = ToolformerLM(scripted, progress=False)
     model.switched_off = {"moons_quiz": ["calendar", "abacus"]}
@@ -203,9 +203,7 @@ def test_long_texts_are_written_down_as_they_are_read(tiny_gpt2: LanguageModel, 
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 3
 
 
-def test_perplexity_disables_calls_of_a_model_that_was_taught_them(
-    tiny_gpt2: LanguageModel, tmp_path: Path
-) -> None:
+def test_perplexity_disables_calls_of_a_trained_model(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:
     """M reads a text as it is, prompted too; Toolformer without the start token. One file may hold both."""
     texts = ["On day 3 we met", "red is for the blood [of day 3] " * 200]
     requests = [Instance("loglikelihood_rolling", {}, (text,), n) for n, text in enumerate(texts)]

@@ -68,9 +68,7 @@ def test_published_tasks_with_a_tiny_model(tiny_gpt2: LanguageModel, tasks: Any)
 
 
 @pytest.mark.parametrize(("architecture", "times"), [("llama", 1), ("gemma3", 2)])
-def test_published_tasks_with_a_tokenizer_that_begins_texts_itself(
-    tasks: Any, architecture: str, times: int
-) -> None:
+def test_published_tasks_with_a_tokenizer_that_adds_bos(tasks: Any, architecture: str, times: int) -> None:
     """lm-eval counts its BOS as a text's first token."""
     tokenizer = bos_tokenizer(times)
     language_model = LanguageModel(tiny_model(architecture, len(tokenizer)), tokenizer)

@@ -31,13 +31,13 @@ def test_a_separate_k_decides_which_tools_are_called() -> None:
     assert called == [{"QA", "Calendar"}, {"Calendar"}, {"QA"}]
 
 
-def test_a_tool_with_k_0_is_not_called_without_a_constraint_either(calling_model: LanguageModel) -> None:
+def test_a_tool_with_k_0_is_never_called(calling_model: LanguageModel) -> None:
     free: Any = {**CALLING_SETTINGS, "constrain_tool_name": False}
     assert names(decoded(calling_model, **free))
     assert not names(decoded(calling_model, by_tool={"qa": 0}, **free))
 
 
-def test_a_stand_in_is_called_where_the_model_would_call_a_tool_that_is_switched_off() -> None:
+def test_a_fallback_is_called_for_a_tool_that_is_switched_off() -> None:
     model = taught_model("llama", *PIECES[:3], *CALLS[4:])
 
     def called(allowed: Sequence[str], instead: str | None = None) -> list[str]:
@@ -53,7 +53,7 @@ def test_a_stand_in_is_called_where_the_model_would_call_a_tool_that_is_switched
 
 
 @pytest.mark.parametrize("distance", [-5, 5])
-def test_a_tie_at_the_top_does_not_let_a_forbidden_start_token_through(distance: int) -> None:
+def test_a_tie_lets_no_forbidden_start_token_through(distance: int) -> None:
     """A model that always finds the start token and another one the best, and equally good."""
     tokenizer = tiny_tokenizer()
     model = tiny_model("gpt2", len(tokenizer))

@@ -75,7 +75,7 @@ def test_prompts_behind_examples_decode_like_one_at_a_time() -> None:
     assert any(completion.calls for completion in found)
 
 
-def test_examples_that_do_not_fit_are_left_out_before_a_prompt_is_cut(counted: list[str]) -> None:
+def test_examples_are_left_out_before_a_prompt_is_cut(counted: list[str]) -> None:
     model = taught_model("gpt2", *PIECES)
     decoder = PromptedDecoder(model, tools(), examples=SHOWN, **LIMITS)  # type: ignore[arg-type]
     room, red = decoder.room(4), len(model.encode(" red"))

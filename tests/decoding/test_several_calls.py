@@ -58,7 +58,7 @@ def test_several_calls_are_decoded_alike_in_batches(model: LanguageModel, count:
     assert several > count / 10
 
 
-def test_evaluations_with_another_number_of_calls_have_another_policy() -> None:
+def test_another_number_of_calls_is_another_policy() -> None:
     labels = [
         policy_label(cache_key_fields(asdict(Decoding(k=1, max_calls=calls)), ["search"])) for calls in (1, 3)
     ]

@@ -190,7 +190,7 @@ def classes(
     return [row["class"] for row in climbed]
 
 
-def test_the_right_input_to_another_tool_that_could_answer_is_a_right_call(
+def test_the_right_input_to_another_fit_tool_is_right(
     tmp_path: Path, monkeypatch: Patch, tiny_gpt2: LanguageModel
 ) -> None:
     """The model asks QA: the question itself, or another."""
@@ -206,7 +206,7 @@ def test_a_call_is_forced_whatever_k_its_tool_has(
     assert classes(tmp_path, monkeypatch, tiny_gpt2, calls, by_tool={"search": 0}) == ["did_not_call"]
 
 
-def test_the_right_result_for_a_foreign_question_is_the_question_in_english(
+def test_a_foreign_questions_right_result_is_english(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_gpt2: LanguageModel
 ) -> None:
     """The translator knows the first of two questions; the model answers what it is shown in English."""

@@ -36,13 +36,13 @@ def sides(preferences: list[Preference]) -> list[tuple[ApiCall | None, ApiCall |
     return [(preference.chosen, preference.rejected) for preference in preferences]
 
 
-def test_a_kept_call_is_preferred_to_the_text_and_to_the_call_that_harms_least() -> None:
+def test_a_kept_call_is_preferred_to_text_and_harmful_call() -> None:
     worse = replace(BAD, input="1400 / 70", result="20")
     rows = [row(SECOND, BAD, -0.5), row(SECOND, worse, -2.0), row(SECOND, GOOD, 1.0, kept=True)]
     assert sides(found(*rows)) == [(GOOD, None), (GOOD, BAD)]
 
 
-def test_the_text_is_preferred_to_a_harmful_call_where_none_was_kept() -> None:
+def test_text_is_preferred_to_a_harmful_call() -> None:
     assert sides(found(row(SECOND, GOOD, 0.05), row(SECOND, BAD, -0.5))) == [(None, BAD)]
 
 
@@ -51,7 +51,7 @@ def test_a_call_that_does_not_clearly_harm_is_not_rejected(gain: float | None) -
     assert found(row(SECOND, BAD, gain)) == []
 
 
-def test_a_call_that_is_better_than_none_is_not_rejected_whatever_the_papers_gain() -> None:
+def test_a_call_better_than_none_is_never_rejected() -> None:
     helps = row(SECOND, BAD, -0.5) | {"loss_result": 2.5}
     assert found(helps) == []
 
@@ -88,7 +88,7 @@ def test_a_completion_is_labelled_once(tokenizer: Any) -> None:
     ]  # fmt: skip
 
 
-def test_a_position_inside_a_token_of_another_tokenizer_is_left_out(tokenizer: Any) -> None:
+def test_a_position_inside_another_tokenizers_token_is_left_out(tokenizer: Any) -> None:
     starts = {start for start, _ in tokenizer(TEXT, return_offsets_mapping=True).offset_mapping}
     position = next(position for position in range(len(TEXT)) if position not in starts)
     inside = Preference(TEXT, (), position, GOOD, None)
@@ -96,7 +96,7 @@ def test_a_position_inside_a_token_of_another_tokenizer_is_left_out(tokenizer: A
     assert paired_rows([inside, whole], tokenizer) == paired_rows([whole], tokenizer) != []
 
 
-def test_texts_of_two_annotations_with_one_id_keep_their_own_tokens(tokenizer: Any) -> None:
+def test_texts_with_one_id_keep_their_tokens(tokenizer: Any) -> None:
     other = "In 2004 there were 12 boats."
     first, second = Preference(TEXT, (), SECOND, GOOD, None), Preference(other, (), 18, GOOD, None)
     rows = paired_rows([first, second], tokenizer)

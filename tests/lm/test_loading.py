@@ -80,7 +80,7 @@ def test_a_model_with_more_layers_than_weights_is_refused(llama: Path) -> None:
         LanguageModel.from_pretrained(llama)
 
 
-def test_an_encoder_decoder_without_one_of_its_weights_is_refused(tmp_path: Path) -> None:
+def test_an_encoder_decoder_without_a_weight_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path / "t5", tiny_t5(len(t5_tokenizer())), t5_tokenizer())
     Seq2SeqModel(str(folder), "float32", "cpu")
     without(folder, "decoder.block.0.layer.2.DenseReluDense.wo.weight")
@@ -102,9 +102,7 @@ def test_tied_weights_are_not_missing(copied: Path) -> None:
         {"intermediate_size": 10_000_000},
     ],
 )
-def test_sizes_beyond_the_weights_are_refused_before_the_model_is_built(
-    sizes: dict[str, int], llama: Path, monkeypatch: Patch
-) -> None:
+def test_sizes_beyond_the_weights_are_refused(sizes: dict[str, int], llama: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", None)
     set_config(llama, **sizes)
     ((key, value),) = sizes.items()
@@ -242,7 +240,7 @@ def test_an_encoder_decoder_is_refused_before_its_weights_load(tmp_path: Path) -
         LanguageModel.from_pretrained(tmp_path)
 
 
-def test_a_tokenizer_without_a_start_token_is_refused_before_weights_load(copied: Path) -> None:
+def test_a_tokenizer_without_a_start_token_is_refused_early(copied: Path) -> None:
     (copied / "model.safetensors").unlink()
     tokenizer = json.loads((copied / "tokenizer.json").read_text())
     tokenizer["model"]["merges"] = [pair for pair in tokenizer["model"]["merges"] if pair[-1] != "["]

@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_sequence_to_sequence_model_is_the_reference_in_any_batch(folder: Path) -> None:
+def test_an_encoder_decoder_is_the_reference_in_any_batch(folder: Path) -> None:
     generate = ModelGenerator(str(folder), "float32", "cpu")
     assert isinstance(generate, TextGenerator)
     model = T5ForConditionalGeneration.from_pretrained(folder).eval()

@@ -103,7 +103,7 @@ def slurm(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
-def test_the_slurm_script_starts_two_stages_with_settings_that_are_valid(stand_ins: dict[str, str]) -> None:
+def test_the_slurm_script_starts_two_valid_stages(stand_ins: dict[str, str]) -> None:
     started = slurm(stand_ins)
     assert started.returncode == 0, started.stderr
     stages = []

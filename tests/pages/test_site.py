@@ -36,7 +36,7 @@ def test_no_page_loads_anything_from_another_server(site: Path) -> None:
     assert not [found for page in site.rglob("*.html") for found in loads.findall(page.read_text())]
 
 
-def test_the_address_of_the_folder_of_results_is_the_page_of_results(site: Path) -> None:
+def test_the_results_folder_opens_the_page_of_results(site: Path) -> None:
     assert "url=../results.html" in (site / "results" / "index.html").read_text()
 
 

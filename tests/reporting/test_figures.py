@@ -138,7 +138,7 @@ def of_seed(seed: int, first: int = 0) -> tuple[int, list[dict[str, Any]]]:
     return seed, [scored(n, 100.0 * ((n + seed) % 3 == 0)) for n in range(first, first + 30)]
 
 
-def test_a_single_run_is_compared_with_every_run_of_the_other_side() -> None:
+def test_a_single_run_is_compared_with_every_other_run() -> None:
     found = compare_groups("svamp", [of_seed(0)], [of_seed(seed, 5) for seed in range(3)])
     assert found and found.comparison.n == 25 and found.seeds == (1, 3)
     assert found.unpaired == Unpaired(15, 15)
@@ -167,7 +167,7 @@ def test_perplexity_is_per_token_or_per_word() -> None:
     assert compared("t", first, [text(1, -6.0, sha="x")]) is None
 
 
-def test_files_of_earlier_evaluations_are_read_and_others_refused(tmp_path: Path) -> None:
+def test_earlier_answer_files_are_read_others_refused(tmp_path: Path) -> None:
     (row,) = read_samples(write(tmp_path / "a.parquet", [scored(1, 0.0)]), ["seconds"])
     assert row["seconds"] is None and row["current_date"] is None and row["score"] == 0.0
     (tmp_path / "text").write_text("no parquet")

@@ -48,7 +48,7 @@ def test_the_gain_is_the_figure() -> None:
         (scored(2.0, 70.0, BELOW), "−68.0 points"),
     ],
 )
-def test_a_difference_is_claimed_only_where_p_and_interval_carry_it(compared: Compared, gain: str) -> None:
+def test_a_difference_is_claimed_if_p_and_interval_agree(compared: Compared, gain: str) -> None:
     assert of_pair(compared).gain == gain
 
 
@@ -66,7 +66,7 @@ def test_other_pairs_make_no_headline() -> None:
     assert headline(Evidence()) == Headline()
 
 
-def test_the_benchmark_with_most_examples_speaks_and_the_others_are_counted() -> None:
+def test_the_headline_is_of_the_largest_benchmark() -> None:
     paired = {
         ("nq", *DISABLED): scored(70.0, 2.0, n=200),
         ("svamp", *DISABLED): scored(5.0, 3.0, ACROSS, 0.6),

@@ -58,7 +58,7 @@ def images() -> dict[str, bytes]:
         return {name: image for figure in FULL.figures for name, image in plots.files(figure).items()}
 
 
-def test_markdown_shows_hostile_text_as_it_is_in_rectangular_tables() -> None:
+def test_markdown_shows_hostile_text_in_rectangular_tables() -> None:
     text = render.markdown(FULL)
     blocks = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
     assert len(blocks) == 3

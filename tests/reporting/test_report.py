@@ -65,7 +65,7 @@ def test_what_was_not_measured_is_the_last_list(report: Report, tmp_path: Path) 
             build(store, "absent", tmp_path)
 
 
-def test_the_whole_of_the_paper_can_be_printed_and_english_rows_stand_in_table_6() -> None:
+def test_the_whole_paper_can_be_printed() -> None:
     score = Score(9.0, None, None, (NOTE,), {"n": 9})
     evidence = Evidence(scores={("model", "mlqa_es"): score, ("model", "mlqa_all_en_es"): score})
     rows = [[cell.text for cell in cells] for cells in shown(evidence)["table6"].rows]
@@ -91,7 +91,7 @@ def test_where_the_paper_has_nothing_it_is_not_named() -> None:
     assert "Grey columns" not in render.html(tables.report_content(evidence))
 
 
-def test_the_dtype_is_named_and_where_it_differs_which_rows_are_in_which() -> None:
+def test_rows_of_differing_dtypes_are_named() -> None:
     store = Runs()
     evaluated(store, "model", perplexity("heldout_perplexity", 80.35))
     evaluated(store, "model_cc", perplexity("heldout_perplexity", 81.0), trained(store, "plain"))
@@ -122,7 +122,7 @@ def test_long_texts_and_calls_are_cut() -> None:
     assert len(found.call) <= candidate_stats.LONGEST_CALL and found.call.endswith("…]")
 
 
-def test_table_9_splits_scores_by_calls_and_has_the_papers_columns() -> None:
+def test_table_9_splits_scores_by_calls() -> None:
     """Its rows and their order are in the pinned report."""
     metrics = {"n": 100, "n_ac": 30, "score_ac": 12.0, "score_nc": 4.0}
     evidence = Evidence(by_k={(1, "svamp"): replace(SCORE, value=7.0, low=5.0, high=9.0, metrics=metrics)})

@@ -44,7 +44,7 @@ def shown(found: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
     return {document["id"]: document for document in found["documents"]}
 
 
-def test_drawn_documents_have_their_texts_and_a_huge_one_leaves_room_for_others(tmp_path: Path) -> None:
+def test_sampled_documents_have_their_texts(tmp_path: Path) -> None:
     names = [f"more-{n}" for n in range(200)]
     draw: Sample[str] = Sample(40, 10_000)
     for name in names:
@@ -101,7 +101,7 @@ def test_only_the_newest_runs_are_read(tmp_path: Path) -> None:
     assert samples_page.data(Evidence()) is None
 
 
-def test_what_is_read_of_five_times_the_candidates_takes_no_more_memory(
+def test_five_times_the_candidates_take_no_more_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(candidate_stats, "ROWS", 2**11)
@@ -136,7 +136,7 @@ def test_what_is_read_of_five_times_the_candidates_takes_no_more_memory(
 
 
 @pytest.mark.parametrize("name", ["candidates.parquet", "dataset_plain.parquet"])
-def test_a_file_with_more_equal_rows_than_an_annotation_makes_is_refused(
+def test_a_file_of_too_many_equal_rows_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     for bound in ("MOST_OF_DOCUMENTS", "_MOST_TEXTS"):
@@ -174,7 +174,7 @@ ROWS = [
 THRESHOLDS = {"calculator": 1.0, "qa": 2.0}
 
 
-def test_every_text_tried_is_lost_once_and_the_nearest_misses_are_shown(
+def test_every_text_is_lost_once_and_near_misses_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     candidates, texts = tmp_path / "candidates.parquet", tmp_path / "dataset_plain.parquet"

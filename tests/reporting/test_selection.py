@@ -37,7 +37,7 @@ def store() -> Runs:
     return Runs()
 
 
-def test_a_table_shows_the_largest_group_that_compares_and_names_the_others(store: Runs) -> None:
+def test_a_table_shows_the_largest_comparable_group(store: Runs) -> None:
     training = trained(store)
     evaluated(store, "model", accuracy("svamp", 4.0))
     evaluated(store, "toolformer", accuracy("svamp", 12.0) | accuracy("nq", 1.0), training)
@@ -61,7 +61,7 @@ def test_a_table_shows_the_largest_group_that_compares_and_names_the_others(stor
     assert values(store, experiment="two") == {"model": 7.0}
 
 
-def test_a_cell_shows_its_newest_run_and_one_with_faults_only_where_there_is_no_other(store: Runs) -> None:
+def test_a_cell_shows_its_newest_run_without_faults(store: Runs) -> None:
     faulty = accuracy("svamp", 6.0, n=100) | {"svamp/n_faults": 7.0}
     for metrics, expected in ((accuracy("svamp", 4.0), 4.0), (accuracy("svamp", 5.0), 5.0), (faulty, 5.0)):
         evaluated(store, "model", metrics)
@@ -72,7 +72,7 @@ def test_a_cell_shows_its_newest_run_and_one_with_faults_only_where_there_is_no_
     assert "failed in 7 of 100 answers" in evidence.remarks[-1]
 
 
-def test_all_figures_of_a_system_are_of_one_training_and_one_model(store: Runs) -> None:
+def test_a_systems_figures_are_of_one_training_and_model(store: Runs) -> None:
     long, short = trained(store), trained(store)
     larger, size = trained(store, model="gpt2-large"), {"parameters": 775e6}
     for system in ("toolformer", "toolformer_disabled"):
@@ -189,7 +189,7 @@ def asked_in(
     evaluated(store, system, metrics, wording=wording, comparison=of)
 
 
-def test_wordings_have_a_table_of_their_own_and_stand_in_no_other(store: Runs) -> None:
+def test_wordings_are_in_their_own_table_alone(store: Runs) -> None:
     asked_in(store, "a", 99.0, 0.9, of="other limit")
     asked_in(store, "paper", 10.0, 0.25)
     asked_in(store, "a", 16.0, 0.75)

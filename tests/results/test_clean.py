@@ -68,7 +68,7 @@ def test_a_finished_trainings_model_stays(results: Results) -> None:
 
 
 @pytest.mark.parametrize("result", ["", '{"status": "FINISHED"}'])
-def test_a_model_stays_whose_result_is_damaged_or_of_an_older_version(results: Results, result: str) -> None:
+def test_a_model_with_a_damaged_or_older_result_stays(results: Results, result: str) -> None:
     with at_work(results, step("train")) as folder:
         folder.artifact(write(folder.path / "model" / "model.safetensors"), "model")
     (folder.path / "result.json").write_text(result)

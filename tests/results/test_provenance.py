@@ -13,7 +13,7 @@ from toolformer.results.provenance import command_of, describe, masked, masked_w
 SECRET = "hunter2-correct-horse"
 
 
-def test_settings_that_may_be_secrets_are_masked_whatever_they_look_like() -> None:
+def test_settings_that_may_be_secrets_are_masked() -> None:
     plain = {"model": "gpt2", "key_variable": "OPENAI_API_KEY", "max_new_tokens": 40}
     sources = [
         {"command": "python", "args": ["server.py", SECRET, "--token=$TOKEN"], "env": {"A": 1, "B": "${B}"}},

@@ -218,7 +218,7 @@ def test_a_tool_may_be_called_step() -> None:
     assert Step.of_json(json.loads(json.dumps(of_tool.as_json()))).key() == of_tool.key()
 
 
-def test_a_result_whose_source_was_made_again_otherwise_is_not_done(results: Results) -> None:
+def test_a_result_of_a_changed_source_is_not_done(results: Results) -> None:
     """Two trainings with the same settings may come to different weights; one that is gone undoes nothing."""
     training = step("train")
     for weights in ("one", "other"):

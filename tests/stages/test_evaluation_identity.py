@@ -49,7 +49,7 @@ def busy(tmp_path: Path, answering_model: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def test_answers_that_met_a_fault_are_accepted_or_asked_for_again(
+def test_answers_with_faults_are_accepted_or_repeated(
     tmp_path: Path, busy: list[str], counted: list[str]
 ) -> None:
     given = config(tmp_path, *busy)

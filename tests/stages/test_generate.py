@@ -129,7 +129,7 @@ def test_the_memory_of_planning_does_not_grow_with_the_corpus(place: Place, tmp_
     assert peak(1800) < 1.3 * peak(200)
 
 
-def test_damaged_results_are_made_again_from_the_shards_and_damaged_shards_from_the_texts(
+def test_damaged_results_and_shards_are_made_again(
     place: Place, generate: Any, tmp_path: Path, refused: Refused
 ) -> None:
     assert generate() == 0

@@ -52,7 +52,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
     return texts
 
 
-def test_texts_without_calls_are_mixed_in_and_the_seed_draws_them(
+def test_texts_without_calls_are_mixed_in_by_seed(
     pipeline: Path, annotated: Run, given: list[list[Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -73,7 +73,7 @@ def test_texts_without_calls_are_mixed_in_and_the_seed_draws_them(
     assert len({run.id for run in runs}) == 3
 
 
-def test_a_document_of_several_annotations_is_there_once_and_not_if_one_kept_a_call(
+def test_a_document_is_plain_once_if_no_annotation_kept_a_call(
     pipeline: Path, annotated: Run, given: list[list[Any]]
 ) -> None:
     """The smallest experiment kept calls in some of the same documents."""

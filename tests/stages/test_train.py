@@ -26,9 +26,7 @@ def train(config: Config) -> Run:
     return run
 
 
-def test_a_run_has_the_perplexity_of_the_kept_model_and_makes_a_damaged_one_again(
-    root: Path, capsys: Capture
-) -> None:
+def test_a_run_has_the_perplexity_of_the_kept_model(root: Path, capsys: Capture) -> None:
     given = config(root, "trainer.learning_rate=1")
     run = train(given)
     curve = dict(run.curve("heldout_perplexity"))

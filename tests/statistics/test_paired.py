@@ -39,7 +39,7 @@ def test_right_and_wrong_of_single_runs_are_tested_by_mcnemar() -> None:
     assert found.p_value == mcnemar(1, 5) == pytest.approx(0.21875)
 
 
-def test_graded_scores_of_single_runs_are_tested_by_the_paired_t_test() -> None:
+def test_graded_scores_of_single_runs_get_the_paired_t_test() -> None:
     first, second = np.random.default_rng(4).random((2, 50)) * 100
     found = compare(answers(first), answers(second))
     assert found.p_value == pytest.approx(ttest_rel(first, second).pvalue) and found.test == OVER_QUESTIONS

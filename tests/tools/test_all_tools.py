@@ -39,9 +39,7 @@ MAKERS: dict[str, Callable[[BM25], Tool]] = {
 
 
 @pytest.mark.parametrize("key", MAKERS)
-def test_hostile_calls_get_results_that_fit_into_a_text_and_the_cache_changes_none(
-    key: str, retriever: BM25, tmp_path: Path
-) -> None:
+def test_hostile_calls_get_results_that_fit_into_a_text(key: str, retriever: BM25, tmp_path: Path) -> None:
     """Nor does the runtime: the bare tool's results, first and again, from documents of several kinds."""
     inputs = [text for text in HOSTILE for _ in range(3)]
     dated = Document("dated", "x", date=datetime.date(2020, 2, 29))

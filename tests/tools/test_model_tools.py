@@ -66,7 +66,7 @@ ENGLISH = {"guten Morgen": "good morning", "Oslo": "Oslo", "mudo": ""}
 LANGUAGES = {"guten Morgen": "de", "Oslo": "no", "mudo": "pt", "nuqneH": "tlh", "x? y": "de"}
 
 
-def test_texts_are_translated_in_order_and_once_and_others_have_a_reason() -> None:
+def test_texts_are_translated_once_and_in_order() -> None:
     def translated(prompt: str) -> str:
         """The last line but one of a prompt, looked up."""
         word = prompt.removesuffix("\nEnglish:").rpartition("\n")[2].partition(": ")[2]

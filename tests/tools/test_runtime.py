@@ -30,9 +30,7 @@ def cache(tmp_path: Path) -> ResultCache:
     return ResultCache(tmp_path / "tools" / "x.sqlite")
 
 
-def test_a_cached_answer_depends_on_what_a_tool_says_of_the_document(
-    retriever: BM25, cache: ResultCache
-) -> None:
+def test_a_cached_answer_depends_on_the_documents_identity(retriever: BM25, cache: ResultCache) -> None:
     def executed(tool: Tool, *documents: Document) -> int:
         inside = ToolRuntime(tool, cache=ResultCache(cache.path.with_name(tool.name)))
         inside.run(["lamp" if tool.name == "WikiSearch" else ""] * len(documents), documents)
@@ -169,7 +167,7 @@ def test_a_call_that_never_ends_costs_only_itself(gate: threading.Event, cache: 
     ]  # fmt: skip
 
 
-def test_a_tool_that_always_hangs_is_asked_a_bounded_number_of_times(gate: threading.Event) -> None:
+def test_a_tool_that_always_hangs_is_asked_a_few_times(gate: threading.Event) -> None:
     """Then its calls are faults after the time of one, until a thread that was left behind ends."""
     recorder = Recorder(hanging(gate))
     tool = ToolRuntime(recorder, Limits(timeout=0.05))

@@ -121,7 +121,7 @@ def test_cached_results_depend_on_the_version_of_each_class(
     assert cache_name(config, "search") not in (None, before)
 
 
-def test_a_users_part_of_a_tool_is_cached_under_no_version_of_ours(
+def test_a_users_part_of_a_tool_has_no_version_of_ours(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A subclass of ours is the user's: its results may differ."""

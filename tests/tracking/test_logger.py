@@ -129,7 +129,7 @@ def test_the_note_of_a_training_has_the_saved_models_perplexity(results: Results
     assert "9.00 before, 7.25 after" in note
 
 
-def test_the_description_of_a_finished_run_begins_with_its_result(results: Results) -> None:
+def test_a_description_begins_with_the_result(results: Results) -> None:
     note = row(results, evaluate(results, lr=0.4)).data.tags["mlflow.note.content"]
     assert note.startswith("12.5 % of 4 examples of svamp correct.")
 
@@ -177,7 +177,7 @@ def test_a_slow_store_is_not_waited_for(results: Results, monkeypatch: Patch, ca
     assert "it is slow" in warning
 
 
-def test_a_store_that_fails_under_a_run_gets_the_rest_from_its_folder(
+def test_a_store_that_fails_gets_the_rest_from_the_folder(
     results: Results, monkeypatch: Patch, capsys: Capture
 ) -> None:
     monkeypatch.setattr(logger, "_FAILED", set())
@@ -193,7 +193,7 @@ def test_a_store_that_fails_under_a_run_gets_the_rest_from_its_folder(
     assert history(results, folder.id, "loss") == [(0, 2.0), (1, 1.0)]
 
 
-def test_a_server_that_sends_artifacts_to_a_folder_of_ours_gets_none(tmp_path: Path) -> None:
+def test_a_server_with_a_local_artifact_folder_gets_no_files(tmp_path: Path) -> None:
     hostile = SimpleNamespace(info=SimpleNamespace(artifact_uri=(tmp_path / "home").as_uri(), run_id="a"))
     (tmp_path / "config.yaml").touch()
     with pytest.raises(UserError, match="it keeps artifacts at file://"):

@@ -27,7 +27,7 @@ UI = """
 
 
 @pytest.mark.chaos
-def test_the_interface_serves_the_named_store_to_this_machine_alone(tmp_path: Path) -> None:
+def test_the_interface_serves_the_named_store_locally(tmp_path: Path) -> None:
     port, uri = free_port(), f"sqlite:///{tmp_path / 'named' / 'runs.db'}"
     results = logged_to(uri, tmp_path / "runs")
     run_id = row(results, made(results, step(served=True), config={"a": 1}), uri).info.run_id

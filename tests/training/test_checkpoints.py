@@ -70,7 +70,7 @@ def stopped(gpt2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 @pytest.mark.parametrize(
     "damage", [flip_a_bit, add_a_pickle, drop_the_hashes, write_a_list, drop_the_seconds]
 )
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(
+def test_a_damaged_checkpoint_is_replaced_by_the_one_before(
     damage: Callable[[Path], str], stopped: Path, gpt2_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip
     """How often losses are logged may change between the two commands."""
@@ -122,7 +122,7 @@ def test_a_checkpoint_that_was_not_completed_is_removed(
     same_end(*straight, resumed, logs)
 
 
-def test_earlier_checkpoints_are_removed_only_after_the_next_one_is_complete(
+def test_checkpoints_are_removed_once_the_next_is_complete(
     gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete: dict[str, list[str]] = {}
@@ -175,7 +175,7 @@ def test_without_checkpoints_to_resume_from_training_starts_over(
     assert list(logs.of("loss")) == list(range(1, 9)) and result.sha256 == straight[0].sha256
 
 
-def test_a_checkpoint_that_does_not_give_the_measured_perplexity_is_refused(
+def test_a_checkpoint_of_another_perplexity_is_refused(
     gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def load(trainer: PackedTrainer) -> None:

@@ -68,7 +68,7 @@ def row(doc_id: str, *tools: str) -> dict[str, Any]:
     return {"doc_id": doc_id, "calls": [{"tool": tool} for tool in tools]}
 
 
-def test_no_tool_has_more_examples_than_the_limit_and_rare_tools_keep_theirs() -> None:
+def test_the_limit_of_examples_per_tool_spares_rare_tools() -> None:
     rows = [row(f"c{n}", "calculator") for n in range(20)]
     rows += [row(f"t{n}", "translation", "calculator") for n in range(3)]
     chosen = limit_per_tool(rows, limit=5, seed=0)

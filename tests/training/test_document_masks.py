@@ -89,7 +89,7 @@ def test_loss_and_gradients_are_those_of_the_documents_alone(
         torch.testing.assert_close(gradients, results[0][1], rtol=1e-4, atol=1e-6)
 
 
-def test_documents_begin_where_positions_restart_and_with_each_row() -> None:
+def test_documents_begin_where_positions_restart() -> None:
     positions = torch.tensor([[0, 1, 2, 0, 1], [3, 4, 0, 1, 2]])
     assert attention.document_bounds(positions, rows=2).tolist() == [0, 3, 5, 7, 10]
     shared = torch.tensor([[0, 1, 0]])
@@ -103,7 +103,7 @@ def test_attention_by_document_takes_no_mask_of_the_callers() -> None:
             attention.attend(torch.nn.Identity(), query, query, query, mask, **options)
 
 
-def test_a_model_whose_positions_scale_with_its_batch_takes_a_text_at_a_time() -> None:
+def test_positions_that_scale_with_the_batch_take_one_text() -> None:
     """Beyond the length of its first training Phi-3's longrope has other frequencies, for all rows of a batch."""
     factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "original_max_position_embeddings": 24}
     rope = {"rope_type": "longrope", "rope_theta": 10_000.0, **factors}

@@ -109,7 +109,7 @@ def test_the_folder_is_an_ordinary_model_and_the_seed_decides_it(name: str, tmp_
     assert other.heldout_perplexity != pytest.approx(result.heldout_perplexity, rel=1e-6)
 
 
-def test_adapters_that_cannot_be_merged_are_refused_before_training(tmp_path: Path) -> None:
+def test_adapters_that_cannot_be_merged_are_refused(tmp_path: Path) -> None:
     for name, message in {
         "llama4_text": "takes no adapters .*dtype",
         "jamba": "merging .*% of .* is lost",

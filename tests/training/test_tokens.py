@@ -88,9 +88,7 @@ def test_ordinary_texts_keep_their_tokens(name: str, text: str) -> None:
     ],
     ids=["number", "word", "beginning", "punctuation", "newline", "end"],
 )  # fmt: skip
-def test_the_start_token_that_is_trained_is_the_one_decoding_watches(
-    name: str, text: str, position: int
-) -> None:
+def test_training_and_decoding_share_the_start_token(name: str, text: str, position: int) -> None:
     model = MODELS[name]
     documents = tokenize([AnnotatedText(text, ((position, CALC),))], model.tokenizer)
     ids, kinds = documents.ids.tolist(), documents.kinds.tolist()

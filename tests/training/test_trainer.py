@@ -35,9 +35,7 @@ from toolformer.training.settings import Recipe
 from toolformer.training.tokens import CALL, RESULT, TEXT, tokenize
 
 
-def test_a_finished_run_leaves_one_whole_model_folder_and_is_not_run_again(
-    gpt2_folder: Path, tmp_path: Path
-) -> None:
+def test_a_finished_run_leaves_one_model_folder(gpt2_folder: Path, tmp_path: Path) -> None:
     """Its perplexity is that of the held-out documents."""
     settings = replace(SETTINGS, sequence_length=64)
     result, logs = run(gpt2_folder, tmp_path, settings)
@@ -60,9 +58,7 @@ def test_a_finished_run_leaves_one_whole_model_folder_and_is_not_run_again(
     assert again == result and logs == []
 
 
-def test_the_learning_rate_grows_over_the_first_steps_and_reaches_the_optimizer(
-    gpt2_folder: Path, tmp_path: Path
-) -> None:
+def test_the_learning_rate_warms_up(gpt2_folder: Path, tmp_path: Path) -> None:
     last = {"constant": 1.0, "linear": 1 / 36, "cosine": (1 + math.cos(math.pi * 35 / 36)) / 2}
     for schedule, end in last.items():
         settings = replace(SETTINGS, schedule=schedule, warmup_ratio=0.1)
@@ -292,7 +288,7 @@ def test_what_does_not_fit_is_one_line(
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_bounds_are_those_of_the_types_and_a_batch_is_divided_over_processes(
+def test_settings_are_bounded_and_batches_divided_by_processes(
     monkeypatch: pytest.MonkeyPatch, gpt2_folder: Path, tmp_path: Path
 ) -> None:
     bounds = {"learning_rate": 0.0, "warmup_ratio": 10, "sequence_length": 1, "schedule": "step"}
@@ -305,7 +301,7 @@ def test_bounds_are_those_of_the_types_and_a_batch_is_divided_over_processes(
         run(gpt2_folder, tmp_path)
 
 
-def test_a_tokenizer_that_decoding_refuses_is_refused_before_training(tmp_path: Path) -> None:
+def test_training_refuses_the_tokenizers_that_decoding_does(tmp_path: Path) -> None:
     folder = save_model("gpt2", tmp_path / "model")
     build_tokenizer(tokens=270).save_pretrained(folder)
     with pytest.raises(UserError, match=r"has no single token for ' \[', .*name a model") as decoding:

@@ -164,7 +164,7 @@ def test_what_is_no_address(url: str) -> None:
     assert "hunter2" not in str(error.value)
 
 
-def test_by_configuration_results_are_cached_under_address_and_topk(server: Server, tmp_path: Path) -> None:
+def test_results_are_cached_under_address_and_topk(server: Server, tmp_path: Path) -> None:
     place = "tool.search.implementation.retriever"
     overrides = [f"retriever@{place}=http", f"{place}.url='{server.url}?key=hunter2'", "tools=[search]"]
 

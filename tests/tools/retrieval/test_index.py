@@ -60,7 +60,7 @@ def test_a_corpus_is_indexed_and_searched(
     assert capsys.readouterr().out == "Bees > Bees Bees make honey & wax.\n"
 
 
-def test_an_index_is_made_once_and_other_texts_or_none_are_refused(
+def test_an_index_is_made_once_and_of_its_texts_alone(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Refused
 ) -> None:
     folder = tmp_path / "index"

@@ -52,7 +52,7 @@ def test_it_answers_as_the_embedded_retriever(small: Lucene, retriever: BM25) ->
 
 
 @needs_lucene
-def test_a_document_does_not_find_itself_and_no_term_is_a_query_language(small: Lucene) -> None:
+def test_a_document_does_not_find_itself(small: Lucene) -> None:
     assert titles(small, "lighthouse", document=Document("d", ARTICLES["Lighthouse"].upper())) == ["Harbour"]
     everything = Document("d", " ".join(ARTICLES.values()))
     assert titles(small, "water ships wind honey sailors hour", 2, everything) == []

@@ -328,7 +328,7 @@ def stays(number: int) -> int:
 '''
 
 
-def test_threads_and_processes_that_a_tool_leaves_behind_do_not_keep_the_command_alive(
+def test_a_tools_threads_and_processes_keep_no_command_alive(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "tools.py").write_text(STAYS, encoding="utf-8")

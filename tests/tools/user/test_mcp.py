@@ -101,7 +101,7 @@ def test_a_server_that_does_not_start_is_named_in_a_line(server: dict[str, Any],
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_server_that_did_not_start_is_not_started_for_each_call(tmp_path: Path) -> None:
+def test_a_server_that_did_not_start_is_not_tried_per_call(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     program = f"open({str(starts)!r}, 'a').write('once ')"
     server = Connection(McpServer(command=sys.executable, args=["-c", program], start_timeout=PATIENCE))
