@@ -113,7 +113,7 @@ def test_every_command_of_the_page_of_extensions_runs(place: Path, capsys: Captu
     assert {row["doc_id"] for row in rows} <= {"1", "2", "3", "4"}
     assert any(row["call_input"] == "Mars" and row["result"] == "2" for row in rows)
     (run,) = Results(Path("runs")).runs("evaluate")
-    assert {"moons_quiz/score", "dateset/score"} <= set(run.metrics) and run.metrics["moons_quiz/n"] == 2
+    assert {"moons_quiz", "dateset"} <= set(run.tasks) and run.tasks["moons_quiz"]["n"] == 2
     report = (place / "runs" / "report" / "default" / "report.md").read_text(encoding="utf-8")
     assert r"moons\_quiz" in report
 
