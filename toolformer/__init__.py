@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from toolformer.api import Toolformer
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["Toolformer", "__version__"]
 
 
