@@ -60,8 +60,6 @@ def test_tests_share_builders_not_test_modules() -> None:
             if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("tests"):
                 continue
             package, _, name = str(node.module).rpartition(".")
-            if package_of_test == "tests.pages":
-                continue
             if name.startswith("test_") or (
                 name == "build" and not f"{package_of_test}.".startswith(f"{package}.")
             ):

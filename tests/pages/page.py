@@ -72,3 +72,33 @@ def tiny(model: Path, tools: Sequence[str], heldout: str) -> list[str]:
         "trainer.micro_batch_size=2", "trainer.sequence_length=128", "trainer.eval_every=30",
         "decoding.max_call_tokens=16", "decoding.max_result_tokens=16",
     ]  # fmt: skip
+
+
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "benchmarks/README.md",
+    *(ROOT / "docs").rglob("*.md"),
+]
+
+
+BLOCK = re.compile(r"^```(?:bash|sh)\n(.*?)^```|((?:^ {4,}\S[^\n]*\n)+)", re.MULTILINE | re.DOTALL)
+
+
+COMMAND = re.compile(r"(?:(?:torchrun|srun|for gpu) .*)?\btoolformer(?:\.cli)? (?![=(])(.*)")
+
+
+def documented() -> dict[str, set[str]]:
+    """Every command of every page, lines joined, without its remark; its pages, or `run` where their tests run it."""
+    found: dict[str, set[str]] = {}
+    for page in PAGES:
+        for fenced, indented in BLOCK.findall(page.read_text(encoding="utf-8")):
+            place = "run" if fenced and page.name in ("your-own.md", "extending.md") else page.name
+            for line in re.sub(r"\\\n\s*", "", fenced or indented).splitlines():
+                if match := COMMAND.match(line.strip()):
+                    command = re.split(r"\s+#|;|\s&", match[1])[0].strip()
+                    found.setdefault(re.sub(r"\[(?=\w+=)([^\]]*)\]", r"\1", command), set()).add(place)
+    return found
+
+
+COMMANDS_OF_PAGES = documented()

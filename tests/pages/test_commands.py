@@ -8,45 +8,23 @@ import pytest
 
 from scripts.keys import markdown
 from tests.conftest import Patch
-from tests.pages.page import ROOT
+from tests.pages.page import COMMANDS_OF_PAGES, ROOT
 from toolformer.cli import COMMANDS
 from toolformer.stages.config import STAGES, compose, validate
 from toolformer.stages.config.multirun import parse
 
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "benchmarks/README.md",
-    *(ROOT / "docs").rglob("*.md"),
-]
-BLOCK = re.compile(r"^```(?:bash|sh)\n(.*?)^```|((?:^ {4,}\S[^\n]*\n)+)", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"(?:(?:torchrun|srun|for gpu) .*)?\btoolformer(?:\.cli)? (?![=(])(.*)")
 STAGE_OF = dict.fromkeys(("run", "tool", "complete", "demo"), "evaluate") | {"index": "generate"}
 """What the commands that take the configuration compose."""
 
 
-def documented() -> dict[str, set[str]]:
-    """Every command of every page, lines joined, without its remark; its pages, or `run` where their tests run it."""
-    found: dict[str, set[str]] = {}
-    for page in PAGES:
-        for fenced, indented in BLOCK.findall(page.read_text(encoding="utf-8")):
-            place = "run" if fenced and page.name in ("your-own.md", "extending.md") else page.name
-            for line in re.sub(r"\\\n\s*", "", fenced or indented).splitlines():
-                if match := COMMAND.match(line.strip()):
-                    command = re.split(r"\s+#|;|\s&", match[1])[0].strip()
-                    found.setdefault(re.sub(r"\[(?=\w+=)([^\]]*)\]", r"\1", command), set()).add(place)
-    return found
-
-
-OURS = documented()
-
-
 def test_they_are_found() -> None:
-    pages = set().union(*OURS.values())
-    assert len(OURS) > 60 and {"README.md", "training.md", "scaling.md", "quickstart.md"} <= pages
+    pages = set().union(*COMMANDS_OF_PAGES.values())
+    assert (
+        len(COMMANDS_OF_PAGES) > 60 and {"README.md", "training.md", "scaling.md", "quickstart.md"} <= pages
+    )
 
 
-@pytest.mark.parametrize("command", OURS)
+@pytest.mark.parametrize("command", COMMANDS_OF_PAGES)
 def test_a_command_is_as_the_program_takes_it(command: str, tmp_path: Path, monkeypatch: Patch) -> None:
     for name in ("corpus", "conf/experiment", "prompts", "tasks"):
         (tmp_path / name).mkdir(parents=True)
@@ -58,7 +36,7 @@ def test_a_command_is_as_the_program_takes_it(command: str, tmp_path: Path, monk
     name, *words = shlex.split(command)
     assert name in {*STAGES, *COMMANDS}
     stage = name if name in STAGES else STAGE_OF.get(name)
-    if stage is None or "--help" in words or "run" in OURS[command]:
+    if stage is None or "--help" in words or "run" in COMMANDS_OF_PAGES[command]:
         return  # takes no configuration, or is run with its page's own
     given = [
         word.replace("DIR", str(tmp_path)) for word in words if re.match(r"[+~]*[a-z_@.]+[/a-z_.@]*=", word)

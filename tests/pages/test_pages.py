@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import Capture, Patch
-from tests.pages.page import ROOT, Page, save_model, tiny
-from tests.pages.test_commands import OURS
+from tests.pages.page import COMMANDS_OF_PAGES, ROOT, Page, save_model, tiny
 from tests.processes import save_taught_model, trained
 from toolformer.calls import find_calls, linearise
 from toolformer.cli import main
@@ -126,7 +125,9 @@ def test_the_example_gives_the_call_that_the_readme_shows(
 ) -> None:
     """The model has learnt to write the call with a wrong result: the right one is the calculator's."""
     (words,) = [
-        shlex.split(one) for one, pages in OURS.items() if one.startswith("complete") and "README.md" in pages
+        shlex.split(one)
+        for one, pages in COMMANDS_OF_PAGES.items()
+        if one.startswith("complete") and "README.md" in pages
     ]
     (code,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
     prompt = words[1]
