@@ -106,7 +106,7 @@ def test_another_shard_size_annotates_nothing_again(place: Place, generate: Any,
     place.log.unlink()
     assert generate("generate.shard_size=3") == 0 and not place.log.exists()
     assert len(place.runs(tmp_path)) == 1 and len(place.shards(tmp_path)) == SHARDS
-    assert finished(config(place, tmp_path, "generate.shard_size=3")) == place.runs(tmp_path)[0]
+    assert finished("generate", config(place, tmp_path, "generate.shard_size=3")) == place.runs(tmp_path)[0]
 
 
 def test_the_memory_of_planning_does_not_grow_with_the_corpus(place: Place, tmp_path: Path) -> None:

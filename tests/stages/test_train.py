@@ -12,7 +12,6 @@ from toolformer.results import Run
 from toolformer.stages.config import Config, compose, validate
 from toolformer.stages.launch import run_stage
 from toolformer.stages.train import _threshold, model_folder
-from toolformer.step import Step
 
 
 def config(root: Path, *more: str) -> Config:
@@ -53,7 +52,7 @@ def test_a_run_names_the_threshold_of_its_annotation(root: Path) -> None:
 
 def test_a_threshold_by_tool_is_named_by_tool() -> None:
     def annotated(**thresholds: float) -> Mock:
-        return Mock(step=Step("generate", 1, {"filter_threshold": thresholds}, {}))
+        return Mock(thresholds=thresholds)
 
     both = [annotated(calculator=0.1, calendar=0.3), annotated(calculator=1.0, calendar=1.0)]
     assert _threshold(both) == "calculator 0.1, calendar 0.3 + 1"

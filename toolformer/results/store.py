@@ -129,13 +129,14 @@ class Results:
                     )
         return path
 
-    def is_intact(self, run: Run) -> bool:
-        """Whether a run's files are what it logged."""
-        try:
-            for name in run.digests:
+    def is_intact(self, run: Run, or_gone: bool = False) -> bool:
+        """Whether a run's files are what it logged; with `or_gone`, also where they were removed."""
+        for name in run.digests:
+            try:
                 self.artifact(run, name)
-        except UserError:
-            return False
+            except UserError as error:
+                if isinstance(error, Damaged) or not or_gone:
+                    return False
         return True
 
     # Naming

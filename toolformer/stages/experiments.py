@@ -95,7 +95,7 @@ def plan(overrides: Sequence[str]) -> Plan:
 def _done(jobs: Sequence[Job]) -> tuple[dict[str, Run], list[Job]]:
     """The runs of the jobs that are done, and the jobs that are not but whose readers all are.
 
-    The files of a run may be gone if no job that is to be done reads it.
+    The files of a run may be gone, not damaged, if no job that is to be done reads it.
     """
     done: dict[str, Run] = {}
     needless = []
@@ -105,6 +105,8 @@ def _done(jobs: Sequence[Job]) -> tuple[dict[str, Run], list[Job]]:
         if readers and all(reader.key in done or reader in needless for reader in readers):
             run = results.find(job.step)
             needless += [] if run else [job]
+            if run and not results.is_intact(run, or_gone=True):  # a report may read it
+                run = None
         else:
             run = steps.done(results, job.step, job.config)
             if run is None and readers and results.find(job.step):
