@@ -76,9 +76,9 @@ def maths(data: Path) -> Iterator[Row]:
 def dates(data: Path) -> Iterator[Row]:
     """The sentence of each page that first names the page's own month or day, and its neighbours; equal texts once."""
     pages = ((row["id"], row["text"], row["date"]) for row in _pages(data))
-    own = ((document.doc_id, document.text, document.date) for document in demo_corpus("train"))
+    bundled = ((document.doc_id, document.text, document.date) for document in demo_corpus("train"))
     seen = set()
-    for name, text, date in itertools.chain(own, pages):
+    for name, text, date in itertools.chain(bundled, pages):
         excerpt = _dated(text, datetime.date.fromisoformat(str(date))) if date else None
         if excerpt and excerpt not in seen:
             seen.add(excerpt)
@@ -91,10 +91,10 @@ def _pages(data: Path) -> Iterator[Row]:
 
 
 def _dated(text: str, day: datetime.date) -> str | None:
-    own = re.compile(rf"\b(?:{day:%A}|{day:%B}|{day:%b}\.? {day.day})\b")
+    name_of_day = re.compile(rf"\b(?:{day:%A}|{day:%B}|{day:%b}\.? {day.day})\b")
     spans = [match.span() for match in _SENTENCE.finditer(text)]
     for number, (start, end) in enumerate(spans):
-        if own.search(text, start, end) and end - start < EXCERPT:
+        if name_of_day.search(text, start, end) and end - start < EXCERPT:
             first, last = max(0, number - 1), number + 1
             while last < len(spans) and spans[last][1] - spans[first][0] <= EXCERPT:
                 last += 1
@@ -173,8 +173,8 @@ def sentences(texts: Path, search: bm25.BM25, passages: int) -> Iterator[Row]:
         for before, (start, end) in zip([(0, 0), *spans], spans, strict=False):
             text = row["text"][before[0] : end].strip()
             queries = _names(row["text"], start, end)
-            found = search.retrieve(list(queries), 1, [document] * len(queries))
-            shown = (_shown(passages) for passages in found)
+            passages_of_queries = search.retrieve(list(queries), 1, [document] * len(queries))
+            shown = (_shown(passages) for passages in passages_of_queries)
             hit = any(name.lower() in passage for name, passage in zip(queries.values(), shown, strict=True))
             if hit and 12 <= len(text.split()) <= 60:
                 yield {"id": f"{row['id']}/{before[0]}", "source_id": row["id"], "text": text}

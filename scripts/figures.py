@@ -33,20 +33,20 @@ def gains() -> Figure:
 
 
 def _draw_gains(rows: Sequence[dict[str, str]], axes: Any) -> None:
-    places = range(len(rows))
+    positions = range(len(rows))
     disabled = [float(row["disabled"]) for row in rows]
     toolformer = [float(row["toolformer"]) for row in rows]
-    axes.hlines(places, disabled, toolformer, color=ORANGE, linewidth=2.2, alpha=0.45)
-    axes.plot(disabled, places, "o", color=GREY, markersize=7, label="tool calls disabled")
-    axes.plot(toolformer, places, "o", color=ORANGE, markersize=7, label="Toolformer")
-    for place, row in enumerate(rows):
+    axes.hlines(positions, disabled, toolformer, color=ORANGE, linewidth=2.2, alpha=0.45)
+    axes.plot(disabled, positions, "o", color=GREY, markersize=7, label="tool calls disabled")
+    axes.plot(toolformer, positions, "o", color=ORANGE, markersize=7, label="Toolformer")
+    for position, row in enumerate(rows):
         text = "+{gain}  [{gain_low}, {gain_high}]".format(**row)
         axes.annotate(
-            text, (float(row["toolformer"]), place), (8, 0), textcoords="offset points", va="center"
+            text, (float(row["toolformer"]), position), (8, 0), textcoords="offset points", va="center"
         )
     axes.set(xlabel="percent correct; gain in points, 95 % interval over three trainings", xlim=(0, 118))
     axes.set(ylim=(-0.6, len(rows) - 0.4))
-    axes.set_yticks(places, [row["benchmark"].replace(" ", "\n") for row in rows])
+    axes.set_yticks(positions, [row["benchmark"].replace(" ", "\n") for row in rows])
     axes.set_xticks(range(0, 101, 20))
     axes.grid(axis="y", visible=False)
     axes.legend(loc="lower right")

@@ -245,9 +245,9 @@ def rows(seed: int) -> Iterator[Row]:
 
 def open_texts(first: Iterable[Row], second: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     """The rows of 1_open.jsonl and 2_open.jsonl, from those of 1.jsonl and 2.jsonl: other sums, the same dates and pairs."""
-    own: Iterator[Row] = ({"id": each.doc_id, "text": each.text} for each in demo_corpus("sums"))
+    bundled: Iterator[Row] = ({"id": each.doc_id, "text": each.text} for each in demo_corpus("sums"))
     first = list(first)
-    sums = itertools.chain(own, itertools.islice(rows(1), 462))
+    sums = itertools.chain(bundled, itertools.islice(rows(1), 462))
     dated, pairs = ([row for row in first if field in row] for field in ("date", "source_id"))
     further = itertools.islice(rows(1), 462, 1162)
     return _in_turn(sums, dated, pairs), _in_turn(further, (row for row in second if "source_id" in row))

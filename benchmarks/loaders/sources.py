@@ -32,10 +32,10 @@ DATA_DIR_VARIABLE = "TOOLFORMER_DATA_DIR"
 
 def data_folder(metadata: Mapping[str, Any]) -> Path | None:
     """The folder that `data_dir` names, or else the environment variable TOOLFORMER_DATA_DIR; None is the hub."""
-    given = metadata["data_dir"] if "data_dir" in metadata else os.environ.get(DATA_DIR_VARIABLE)
-    if not given:
+    configured = metadata["data_dir"] if "data_dir" in metadata else os.environ.get(DATA_DIR_VARIABLE)
+    if not configured:
         return None
-    folder = Path(str(given)).expanduser()
+    folder = Path(str(configured)).expanduser()
     if not folder.is_dir():
         raise UserError(f"{DATA_DIR}: there is no folder {folder}; leave it out to read from the hub")
     return folder

@@ -30,8 +30,8 @@ Options = TypeVar("Options")
 def run_script(options: type[Options], main: Callable[[Options], None]) -> None:
     """Calls a script's `main` with the options of the command line."""
     with refused_in_one_line():
-        given = OmegaConf.merge(OmegaConf.structured(options), OmegaConf.from_cli())
-        main(cast(Options, OmegaConf.to_object(given)))
+        merged = OmegaConf.merge(OmegaConf.structured(options), OmegaConf.from_cli())
+        main(cast(Options, OmegaConf.to_object(merged)))
 
 
 @contextmanager

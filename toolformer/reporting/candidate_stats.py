@@ -208,10 +208,10 @@ def _extremes(files: Files, missed: bool = False) -> tuple[dict[str, list[Row]],
     for table in scored(files["candidates.parquet"]):
         held[""] = _first(held.get(""), table, _WORST, stored)
         for tool in pc.unique(table["tool"]).to_pylist():
-            own = table.filter(pc.field("tool") == tool)
+            of_tool = table.filter(pc.field("tool") == tool)
             if missed:
-                own = own.filter(pc.field("reason") == BELOW)
-            held[tool] = _first(held.get(tool), own, _BEST, stored)
+                of_tool = of_tool.filter(pc.field("reason") == BELOW)
+            held[tool] = _first(held.get(tool), of_tool, _BEST, stored)
     rows = {tool: held[tool].to_pylist() for tool in sorted(held)}
     worst = rows.pop("", [])
     return rows, worst
@@ -296,6 +296,6 @@ def gains(path: Path, thresholds: Mapping[str, float]) -> tuple[list[float], dic
     bins: dict[str, Any] = {}
     for table in scored(path):
         for tool in pc.unique(table["tool"]).to_pylist():
-            own = table.filter(pc.field("tool") == tool)["gain"].to_numpy()
-            bins[tool] = bins.get(tool, 0) + np.histogram(np.clip(own, low, edges[-1]), edges)[0]
+            of_tool = table.filter(pc.field("tool") == tool)["gain"].to_numpy()
+            bins[tool] = bins.get(tool, 0) + np.histogram(np.clip(of_tool, low, edges[-1]), edges)[0]
     return edges.tolist(), {tool: bins[tool].tolist() for tool in sorted(bins)}

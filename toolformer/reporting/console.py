@@ -40,13 +40,13 @@ def print_tables(content: Content, only: Collection[str] = ()) -> None:
 def _fitting(table: Table, width: int) -> Iterator[list[int]]:
     """The columns of each part, by index; each part begins with the first column."""
     widths = [_width(table, index) + _GAP for index in range(len(table.columns))]
-    shown = [0]
+    columns = [0]
     for index in range(1, len(widths)):
-        if len(shown) > 1 and sum(widths[other] for other in (*shown, index)) > width:
-            yield shown
-            shown = [0]
-        shown.append(index)
-    yield shown
+        if len(columns) > 1 and sum(widths[other] for other in (*columns, index)) > width:
+            yield columns
+            columns = [0]
+        columns.append(index)
+    yield columns
 
 
 def _head(column: Column) -> list[str]:

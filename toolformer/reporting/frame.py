@@ -140,20 +140,20 @@ def select(cells: DataFrame, further: DataFrame) -> Selection:
     model = _most(cells[cells.baseline == ""], ["model"], ["system", "task"]) or ""
     of_model = cells[(cells.baseline != "") | (cells.model == model)]
     worded = _of_one_training(of_model)
-    own = worded[worded.wording == PAPER]
-    called = own if len(own) else worded
+    paper_worded = worded[worded.wording == PAPER]
+    called = paper_worded if len(paper_worded) else worded
     policy = _policy(called)
     trained = worded[worded.data != ""].sort_values("seed", kind="stable").drop_duplicates("data")
     trainings = dict(zip(trained.data, trained.training, strict=True))
     at_policy = of_model[(of_model.wording == PAPER) & (_rows(of_model, policy) == "toolformer")]
     worded = worded.assign(row=_rows(worded, policy))
-    own = worded[worded.wording == PAPER]
+    paper_worded = worded[worded.wording == PAPER]
     shown: dict[Any, Seeds] = {}
-    for table in (*TABLES, {*own.task} - {*TASKS}):
-        shown |= comparable(own[own.task.isin(table) & (own.row != "")], ["row"])
+    for table in (*TABLES, {*paper_worded.task} - {*TASKS}):
+        shown |= comparable(paper_worded[paper_worded.task.isin(table) & (paper_worded.row != "")], ["row"])
     tables = {
         "scores": shown,
-        "by_k": _by_setting(own[own.k.notna()], "k"),
+        "by_k": _by_setting(paper_worded[paper_worded.k.notna()], "k"),
         "by_threshold": _by_setting(_of_one_filter(at_policy, trainings.get("augmented")), "thresholds"),
         "wordings": _wordings(worded[worded.row != ""]),
         "sizes": _sizes(concat([cells, further], ignore_index=True), policy),

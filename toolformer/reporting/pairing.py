@@ -47,11 +47,11 @@ def read_samples(path: Path, more: Sequence[str] = ()) -> list[dict[str, Any]]:
         needed = SCORED if "score" in names else TEXTS
         if missing := [name for name in needed if name not in names]:
             raise KeyError(missing[0])
-        wanted = dict.fromkeys([*needed, DATE, *more])
-        rows = read_table(path, [name for name in wanted if name in names]).to_pylist()
+        columns = dict.fromkeys([*needed, DATE, *more])
+        rows = read_table(path, [name for name in columns if name in names]).to_pylist()
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{path} holds no samples ({type(error).__name__}); evaluate again") from error
-    return [{**wanted, **row} for row in rows]
+    return [{**columns, **row} for row in rows]
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def compare_systems(
     comparisons: dict[tuple[str, str, str], Compared] = {}
     for task in dict.fromkeys(task for _, task in files):
         rows = {
-            system: [(own, read_samples(path, [GOLD_NATS])) for own, path in paths]
+            system: [(run, read_samples(path, [GOLD_NATS])) for run, path in paths]
             for (system, name), paths in files.items()
             if name == task
         }
