@@ -1,36 +1,95 @@
-"""Progress without a terminal is a line now and then, and on one a bar."""
+"""Progress is a bar on a terminal and a log line now and then elsewhere; long work is announced."""
 
 from contextlib import redirect_stderr
+from io import StringIO
+from typing import Any
+
+import pytest
 
 from tests.conftest import Capture, Log, Patch, Terminal
 from toolformer import progress
-from toolformer.progress import Bar
+from toolformer.progress import Bar, duration
+
+
+@pytest.fixture(autouse=True)
+def info(caplog: Log) -> None:
+    caplog.set_level("INFO", "toolformer")
+
+
+@pytest.fixture
+def talkative(monkeypatch: Patch) -> None:
+    """Every change is a line."""
+    monkeypatch.setattr(progress, "EVERY", 0.0)
 
 
 def work() -> None:
-    with Bar(total=4, desc="generate", unit="doc") as bar:
+    with Bar(total=4, desc="generate", unit="texts") as bar:
         for _ in range(4):
             bar.set_postfix_str("scoring")
             bar.update()
 
 
-def test_progress_is_lines_a_bar_or_nothing(monkeypatch: Patch, caplog: Log, capsys: Capture) -> None:
-    caplog.set_level("INFO", "toolformer")
+def after(seconds: float, count: float, **options: Any) -> Bar:
+    """A bar that has counted so much in this time."""
+    bar = Bar(**{"desc": "generate", "unit": "texts", **options})
+    bar.start_t -= seconds
+    bar.update(count)
+    return bar
+
+
+def test_short_work_is_not_logged(caplog: Log, capsys: Capture) -> None:
     work()
     assert caplog.messages == [] and capsys.readouterr() == ("", "")
-    with monkeypatch.context() as patch:
-        patch.setattr(progress, "EVERY", 0.0)
-        work()
-        assert any("generate: 2 of 4 doc, " in line and "left, scoring" in line for line in caplog.messages)
-        shown = capsys.readouterr()  # the log's own lines may stand there
-        assert not shown.out and "\r" not in shown.err and "%|" not in shown.err
-        # What is left is told from all that is gone: an item that takes its time moves the figures before it ends.
-        with Bar(total=4, desc="generate", unit=" doc") as bar:
-            bar.start_t -= 600.0
-            bar.update()
-            bar.set_postfix_str("scoring")
-        assert caplog.messages[-1].startswith("generate: 1 of 4 doc, 600.") and "30:0" in caplog.messages[-1]
-    caplog.clear()
+
+
+def test_lines_without_a_terminal(caplog: Log, capsys: Capture, talkative: None) -> None:
+    work()
+    assert any("generate: 2 of 4 texts, " in line and "left, scoring" in line for line in caplog.messages)
+    shown = capsys.readouterr()  # the log's own lines may be there
+    assert not shown.out and "\r" not in shown.err and "%|" not in shown.err
+
+
+def test_a_bar_on_a_terminal(caplog: Log) -> None:
     with redirect_stderr(Terminal()) as terminal:
         work()
     assert "4/4" in terminal.getvalue() and caplog.messages == []
+
+
+def test_an_item_that_takes_its_time_moves_the_figures_before_it_ends(caplog: Log, talkative: None) -> None:
+    with after(600, 1, total=4) as bar:
+        bar.set_postfix_str("scoring")
+    assert caplog.messages[-1] == "generate: 1 of 4 texts, 600.0 s per text, 10:00 gone, 30:00 left, scoring"
+
+
+def test_tokens_have_a_rate_per_second_however_slow(caplog: Log, talkative: None) -> None:
+    with after(100, 50, total=4000, unit="tokens", unit_scale=True) as bar:
+        bar.set_postfix_str("loss")
+    assert "0.50 tokens/s" in caplog.messages[-1] and "s per" not in caplog.messages[-1]
+
+
+@pytest.mark.parametrize("on_terminal", [False, True])
+def test_long_work_is_announced_once(caplog: Log, on_terminal: bool) -> None:
+    with redirect_stderr(Terminal() if on_terminal else StringIO()):
+        with after(60, 3, total=300 + 7, initial=7) as bar:
+            bar.update()
+    assert caplog.messages == ["generate: about 1 h 40 min for 300 texts at this rate"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "count", "total"),
+    [(60, 3, 5), (5, 1, 1000), (60, 3, None)],
+    ids=["short", "early", "unknown"],
+)
+def test_no_announcement_of_short_work_or_without_a_rate(
+    caplog: Log, seconds: float, count: int, total: int | None
+) -> None:
+    after(seconds, count, total=total).close()
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(150, "2 min"), (3540, "59 min"), (3600, "1 h"), (7812, "2 h 10 min"), (274_000, "3 d 4 h")],
+)
+def test_a_duration_in_words(seconds: float, words: str) -> None:
+    assert duration(seconds) == words

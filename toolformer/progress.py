@@ -1,4 +1,4 @@
-"""Log lines on standard error, and progress bars: on a terminal by rich and tqdm, plain and a line a minute elsewhere."""
+"""Log lines on standard error, and progress bars: on a terminal by rich and tqdm, elsewhere plain lines, one per minute."""
 
 import io
 import logging
@@ -13,7 +13,7 @@ from toolformer.credentials import printable
 log = logging.getLogger(__name__)
 
 PACKAGES = ("toolformer",)
-"""What is heard beyond warnings."""
+"""Packages whose messages below warnings are shown."""
 
 
 def configure(quiet: bool = False) -> None:
@@ -29,16 +29,16 @@ def configure(quiet: bool = False) -> None:
         )
         handler.setFormatter(_Printable("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    # A server that does not answer is told of once, by us.
+    # We log an unreachable server once; silence urllib3.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
-    # Each of its tries, twice; the last is told by who asked.
+    # It logs each try twice; the caller reports the final failure.
     logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)
     for name in PACKAGES:
         logging.getLogger(name).setLevel(logging.WARNING if quiet else logging.INFO)
 
 
 class _Printable(logging.Formatter):
-    """Lines without escape sequences, whatever a tool or a run's name holds."""
+    """Removes escape sequences, which a tool's output or a run's name may contain."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
@@ -46,26 +46,82 @@ class _Printable(logging.Formatter):
 
 EVERY = 60.0
 """Seconds between two lines."""
-LINE = "{desc}: {n_fmt} of {total_fmt} {unit}, {rate_fmt}, {elapsed} gone, {remaining} left{postfix}"
+MEASURED = 20.0
+"""Seconds of work after which a rate is good for an estimate."""
+LONG = 120.0
+"""Seconds from which on work is long enough for an estimate."""
+LINE = "{desc}: {n_fmt} of {total_fmt} {unit}, {speed}, {elapsed} gone, {remaining} left{postfix}"
+BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {speed}{postfix}]"
 
 
 class Bar(tqdm):  # type: ignore[type-arg]
-    """tqdm's bar with its arguments; without a terminal, what it would show as a line now and then."""
+    """tqdm's bar with its arguments; without a terminal, the same figures as a log line at most once a minute.
+
+    Long work is announced: its first rate is logged as the time that it will take. `unit` is a plural.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._on_terminal = sys.stderr.isatty()
-        self._told = time.monotonic()
+        self._logged = time.monotonic()
+        self.estimates = True
+        """Whether the total and the rate so far are good for an estimate; it is logged once."""
+        options["bar_format"] = BAR
         if not self._on_terminal:
-            # What tqdm writes beside the bar itself (ends of lines, returns) is for nobody.
+            # Discard tqdm's own line endings and carriage returns.
             options |= {"file": io.StringIO(), "bar_format": LINE, "mininterval": EVERY, "miniters": 1}
-            # The time left from all that is gone: it goes on where an item takes longer than a line's interval.
-            options |= {"smoothing": 0, "unit": str(options.get("unit", "it")).strip()}
+            # An average over all the time: what is left keeps moving where an item takes longer than a line's interval.
+            options["smoothing"] = 0
         super().__init__(*arguments, **options)
 
+    @property
+    def format_dict(self) -> Any:
+        """tqdm's figures, and the `speed`."""
+        state = super().format_dict
+        counted, elapsed, unit = self.n - self.initial, state["elapsed"], self.unit
+        rate = state["rate"] or (counted / elapsed if elapsed else 0)
+        if not rate:
+            speed = f"? {unit}/s"
+        elif rate < 1 and not self.unit_scale:  # what is counted in thousands has no duration of its own
+            speed = f"{1 / rate:.1f} s per {unit.removesuffix('s')}"
+        else:
+            speed = f"{self.format_sizeof(rate) if self.unit_scale else f'{rate:.2f}'} {unit}/s"
+        return {**state, "speed": speed}
+
+    def update(self, n: float | None = 1) -> bool | None:
+        """Counts items that were done."""
+        displayed = super().update(n)
+        if not self.disable and self.estimates and self.total and self.n > self.initial:
+            self._estimate()
+        return displayed
+
+    def _estimate(self) -> None:
+        state = self.format_dict
+        elapsed, todo = state["elapsed"], self.total - self.initial
+        if elapsed < MEASURED:
+            return
+        self.estimates = False
+        seconds = elapsed * todo / (self.n - self.initial)
+        if seconds >= LONG:
+            count = self.format_sizeof(todo) if self.unit_scale else f"{todo:.0f}"
+            if self._on_terminal:
+                self.clear()
+            log.info("%s: about %s for %s %s at this rate", self.desc, duration(seconds), count, self.unit)
+
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
-        """Shows the bar, or tells of it if the last line is long enough ago."""
+        """Draws the bar, or logs a line at most once a minute."""
         if self._on_terminal:
             super().display(msg, pos)
-        elif time.monotonic() - self._told >= EVERY:
-            self._told = time.monotonic()
+        elif time.monotonic() - self._logged >= EVERY:
+            self._logged = time.monotonic()
             log.info("%s", msg or str(self))
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words: minutes, from an hour on in steps of ten, and days: `12 min`, `2 h 10 min`, `3 d 4 h`."""
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(round(minutes, -1), 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours // 24} d {hours % 24} h"

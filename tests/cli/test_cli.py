@@ -110,7 +110,7 @@ def test_the_settings_are_the_papers_and_two_cores() -> None:
         (["generate", "corpus.limit=99999999999999999999"], "corpus.limit is 99999999999999999999; Input should be less"),
         (["generate", "tool.calculator.filter_threshold=nan"], "tool.calculator.filter_threshold is nan"),
         (["generate", "propose.window_tokens=20", "propose.window_overlap=20"], "must be less than propose.window_tokens"),
-        (["generate", "engine.gpus_per_worker=1"], "engine.gpus_per_worker is for engine=ray"),
+        (["generate", "engine.gpus_per_worker=1"], "engine.gpus_per_worker is for a cluster"),
         (["generate", "lm.device=cuda:99"], "lm.device is cuda:99, and PyTorch finds"),
         (["generate", "tools=[calendar,calendar]"], "calendar is named twice"),
         (["generate", "tool.calculator.name=Calendar"], "calculator and calendar are both called Calendar"),

@@ -25,7 +25,8 @@ from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.memory import Memory
 from toolformer.stages import engine
 from toolformer.stages.config import Config, compose, validate
-from toolformer.stages.engine.work import Worker, devices
+from toolformer.stages.engine.annotating import Annotating
+from toolformer.stages.engine.work import Worker
 
 
 @pytest.fixture
@@ -150,18 +151,20 @@ def test_damaged_results_and_shards_are_made_again(
     assert sum(map(len, who_did(place.log).values())) == 4
 
 
-def test_what_ray_cannot_have_is_one_line(
-    place: Place, tmp_path: Path, refused: Refused, monkeypatch: Patch
-) -> None:
+def test_a_cluster_that_does_not_answer_is_one_line(place: Place, tmp_path: Path, refused: Refused) -> None:
     pytest.importorskip("ray")
-    for words, message in {
-        ("engine.workers=999", "engine.cpus_per_worker=1"): "is 999, more than this machine's",
-        ("engine.address=127.0.0.1:1",): "engine.address: nothing answers at 127.0.0.1:1",
-    }.items():
-        assert message in refused(*place.words(tmp_path, "engine=ray", *words))
-    monkeypatch.setitem(sys.modules, "ray", None)  # as Python marks a module that cannot be imported
-    assert "make setup EXTRA=ray" in refused(*place.words(tmp_path, "engine=ray"))
+    line = refused(*place.words(tmp_path, "engine.address=127.0.0.1:1"))
+    assert "engine.address: nothing answers at 127.0.0.1:1" in line
     assert not (tmp_path / "generate").exists(), "no run was begun"
+
+
+@pytest.mark.parametrize("stage", ["generate", "evaluate"])
+def test_several_workers_without_ray_are_refused(
+    tmp_path: Path, refused: Refused, monkeypatch: Patch, stage: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # as Python marks a module that cannot be imported
+    line = refused(stage, f"paths.root={tmp_path}", "engine.workers=2")
+    assert "engine.workers=2 needs Ray, which is not installed: make setup EXTRA=ray" in line
 
 
 def test_a_worker_has_the_configured_threads_and_batches(tmp_path: Path, tiny_folder: Path) -> None:
@@ -176,7 +179,7 @@ def test_a_worker_has_the_configured_threads_and_batches(tmp_path: Path, tiny_fo
             ("two", ["engine.threads=1"], 1, 2048),
         ):
             config = validate(compose("generate", [*words, *more]))
-            assert Worker(config, shards.folder, threads=2)(name).annotated
+            assert Worker(Annotating(config, shards.folder), threads=2)(name).is_done
             model = text_generator.load_model(str(tiny_folder), "float32", "auto")
             assert [torch.get_num_threads(), model.batch_tokens] == expected
     finally:
@@ -192,10 +195,11 @@ def test_a_full_gpu_halves_the_batches_once(
     shards = ShardStore(tmp_path / "shards")
     for day, name in enumerate(("one", "two", "three")):
         shards.add(name, [Document("d", f"On day {day} we met.", date=datetime.date(2021, 3, 1))])
-    worker = Worker(validate(compose("generate", place.words(tmp_path, *words, pause=0)[1:])), shards.folder)
+    job = Annotating(validate(compose("generate", place.words(tmp_path, *words, pause=0)[1:])), shards.folder)
+    worker = Worker(job)
     model = text_generator.load_model(str(place.model), "float32", "auto")
     with full_gpu(model, {2}):
-        assert worker("one").annotated and worker("two").annotated
+        assert worker("one").is_done and worker("two").is_done
     half = first // 2
     assert model.batch_tokens == half
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -207,34 +211,31 @@ def test_a_full_gpu_halves_the_batches_once(
 
 
 @pytest.mark.parametrize(
-    ("words", "visible", "expected"),
+    ("words", "workers", "is_shared"),
     [
-        (["engine.workers=auto"], None, ["0", "1", "2"]),
-        (["engine.workers=auto", "lm.device=cuda"], "5,GPU-3f,7", ["5", "GPU-3f", "7"]),
-        (["engine.workers=5"], None, ["0", "1", "2", "0", "1"]),
-        (["engine.workers=auto", "lm.device=cpu"], None, [None]),
-        (["engine.workers=auto", "lm.device=cuda:1"], None, [None]),
-        (["engine.workers=2", "lm.device=cpu"], None, [None, None]),
+        (["engine.workers=auto"], 3, False),
+        (["engine.workers=5"], 5, True),
+        (["engine.workers=auto", "lm.device=cpu"], 1, False),
+        (["engine.workers=auto", "lm.device=cuda:1"], 1, False),
+        (["engine.workers=2", "lm.device=cpu"], 2, True),
     ],
 )
-def test_local_workers_share_out_three_gpus(
-    monkeypatch: Patch, words: list[str], visible: str | None, expected: list[str | None]
+def test_batches_of_workers_on_a_machine_with_three_gpus(
+    monkeypatch: Patch, words: list[str], workers: int, is_shared: bool
 ) -> None:
+    """A worker that has a GPU to itself sizes its batches by that GPU's memory."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    if visible:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    else:
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     config = validate(compose("generate", words))
-    assert devices(config) == expected
-    alone = len(expected) <= len(set(expected))
-    assert config.engine.batch_tokens == ("auto" if alone else 2048)
-    assert config.decoding.batch_size == ("auto" if alone else 32)
+    assert config.engine.workers == workers
+    assert config.engine.batch_tokens == (2048 if is_shared else "auto")
+    assert config.decoding.batch_size == (32 if is_shared else "auto")
 
 
+@pytest.mark.chaos
 def test_each_worker_sees_one_gpu(place: Place, tmp_path: Path, monkeypatch: Patch) -> None:
     """Two of three, as a user or Slurm leaves them to the command."""
+    pytest.importorskip("ray")
     place.log.unlink(missing_ok=True)  # of other tests
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
     monkeypatch.setattr(loading, "gpus", lambda device="auto": 2)
@@ -246,7 +247,9 @@ def test_one_worker_without_a_gpu(refused: Refused, tmp_path: Path) -> None:
     config = validate(compose("generate", ["engine.workers=auto"]))
     assert config.engine.workers == 1 and config.engine.batch_tokens == "auto"
     root = f"paths.root={tmp_path}"
-    assert "with engine=ray give a number" in refused("generate", root, "engine=ray", "engine.workers=auto")
+    assert "with engine.address give a number" in refused(
+        "generate", root, "engine.address=auto", "engine.workers=auto"
+    )
     assert "it must be auto or a whole number" in refused("generate", root, "engine.workers=0")
 
 

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import importlib
 import io
+import logging
 import os
 import re
 import signal
@@ -21,6 +22,8 @@ from toolformer.cli.parser import Parser
 from toolformer.credentials import printable
 from toolformer.errors import UsageError, UserError, near
 from toolformer.progress import configure
+
+log = logging.getLogger(__name__)
 
 STAGES = {
     "generate": "annotate a corpus with the calls that help (C*)",
@@ -45,6 +48,9 @@ COMMANDS = {
     "doctor": "what works here, and what to install for the rest",
     "help": "what a key means: toolformer help decoding.k",
 }
+_COMPUTING = ("generate", "train", "evaluate", "run", "demo", "explain", "complete", "lm_eval")
+"""Commands that load a model."""
+_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 _MODULES = ("runs", "export", "lm_eval", "data", "doctor", "help")
 """Commands with a module of their own, whose `main` they are; the others are functions of `toolformer.cli.commands`."""
 
@@ -110,6 +116,8 @@ def _command(argv: Sequence[str] | None) -> int:
     try:
         _check_working_directory()
         configure(quiet=follower or arguments[0] in ("tool", "doctor"))
+        if arguments[0] in _COMPUTING:
+            _share_cpu()
         return _named(arguments[0], arguments[1:])
     except BrokenPipeError:
         # The reader of our output is gone; a second message has nowhere to go.
@@ -136,6 +144,22 @@ def _command(argv: Sequence[str] | None) -> int:
         if not follower:
             print(f"toolformer: {message}", file=sys.stderr)
         return code
+
+
+def _share_cpu() -> None:
+    """Lets idle threads sleep if other processes keep this machine busy; PyTorch's would wait by spinning.
+
+    Only works before PyTorch is loaded.
+    """
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    is_settled = "torch" in sys.modules or not os.environ.keys().isdisjoint(_WAITING)
+    if load > cores and not is_settled and os.environ.get("OMP_NUM_THREADS") != "1":
+        os.environ["OMP_WAIT_POLICY"] = "passive"
+        log.info(
+            "other processes use this machine (load %.1f, cores %d): idle threads sleep (OMP_WAIT_POLICY=passive)",
+            load,
+            cores,
+        )
 
 
 def _check_working_directory() -> None:

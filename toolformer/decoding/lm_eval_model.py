@@ -223,4 +223,6 @@ class ToolformerLM(LM):
 
     def _progress(self, total: int, missing: int, unit: str) -> Any:
         hidden = not (self.progress and missing)
-        return Bar(total=total, initial=total - missing, unit=f" {unit}", disable=hidden, leave=False)
+        return Bar(
+            total=total, initial=total - missing, unit=unit, desc="evaluate", disable=hidden, leave=False
+        )

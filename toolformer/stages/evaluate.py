@@ -17,6 +17,8 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +26,11 @@ from toolformer.results import Dataset, Folder, Run
 from toolformer.stages import engine, instantiate, steps
 from toolformer.stages.config import Config
 from toolformer.stages.engine import answering
+from toolformer.stages.engine.answering import Questions
 from toolformer.stages.evaluation import ANSWERS, Evaluation, first_day, prepare
 from toolformer.stages.invocation import DIRECT, Invocation, already_done
 from toolformer.storage import atomic_file, atomic_write
-from toolformer.tools.runtime import log_faults, usages
+from toolformer.tools.runtime import Usage, added, log_faults
 from toolformer.tools.runtime import metrics as tool_metrics
 
 if TYPE_CHECKING:
@@ -48,7 +51,7 @@ def evaluate(config: Config, invocation: Invocation = DIRECT) -> Run:
     """Asks the benchmarks' questions, scores the answers, and logs both; does nothing if that is done."""
     from toolformer.decoding.recording import AnswerFile
 
-    engine.check(config)
+    engine.check_engine(config.engine)
     results, job = instantiate.results(config), prepare(config)
     sources = [job.system.trained] if job.system.trained else []
     read = "".join(f", reads train run {run.id[:8]}" for run in sources)
@@ -60,15 +63,19 @@ def evaluate(config: Config, invocation: Invocation = DIRECT) -> Run:
     questions = ask(job, results.path(job.system.step), results.path(job.step), job.tasks, job.samples)
     loaded = questions.load()  # bad data begins no run
     info = invocation.run_info(job.config, f"{config.name}: {job.title}", job.about, sources, **job.facts)
-    with (
-        AnswerFile(questions.answers) as answers,
-        results.open(job.step, info, done=lambda: steps.done(results, job.step, config)) as run,
-    ):
+    opened = partial(results.open, job.step, info, done=lambda: steps.done(results, job.step, config))
+    is_pooled, used = engine.is_pooled(config), dict[str, Usage]()
+    with ExitStack() as stack:
+        run = stack.enter_context(opened(wait=not is_pooled))
+        if is_pooled and not isinstance(run, Run):  # also beside an equal command, which has the run
+            used = answering.answer(questions, loaded)
+        run = run or stack.enter_context(opened(wait=True))
         if isinstance(run, Run):
             return _logged(already_done(run), run)
         assert run
-        lm, scores = answer_and_score(job.config, questions, loaded, tools, answers)
-        _log(job, questions, tools, lm, run, scores)
+        answers = stack.enter_context(AnswerFile(questions.answers))
+        lm, scores, counts = answer_and_score(job.config, questions, loaded, tools, answers)
+        _log(job, questions, added(used, counts), lm, run, scores)
     return _logged("done", results.get(job.step.key()), invocation.command)
 
 
@@ -87,7 +94,7 @@ def check_system(job: Evaluation) -> dict[str, Tool]:
     return tools
 
 
-def ask(job: Evaluation, folder: Path, files: Path, tasks: Sequence[str], samples: Any) -> answering.Asked:
+def ask(job: Evaluation, folder: Path, files: Path, tasks: Sequence[str], samples: Any) -> Questions:
     """The questions of these tasks to a system.
 
     Args:
@@ -100,7 +107,7 @@ def ask(job: Evaluation, folder: Path, files: Path, tasks: Sequence[str], sample
         path.mkdir(parents=True, exist_ok=True)
     # Answers are shared, and so is the day on which they are given, for examples without a date.
     clocks = job.system.clocks()
-    return answering.Asked(
+    return Questions(
         config=config,
         model=job.system.model,
         identity=job.system.identity(),
@@ -115,30 +122,28 @@ def ask(job: Evaluation, folder: Path, files: Path, tasks: Sequence[str], sample
 
 def answer_and_score(
     config: Config,
-    questions: answering.Asked,
+    questions: Questions,
     loaded: Loaded,
     tools: Mapping[str, Tool],
     answers: AnswerFile,
-) -> tuple[ToolformerLM, dict[str, TaskResult]]:
-    """Has the questions answered, by workers if there are several, and scores the answers.
+) -> tuple[ToolformerLM, dict[str, TaskResult], dict[str, Usage]]:
+    """Answers the questions that no worker has answered, and scores all answers.
 
-    Returns lm-eval's view of the model, and the result of each task.
+    Returns lm-eval's view of the model, the result of each task, and the counts of the calls that were made, by tool.
     """
     from toolformer.evaluation import suite
 
-    answering.gather(answers)  # of an evaluation that was interrupted
-    if config.engine.workers > 1 or config.engine.kind == "ray":
-        answering.answer(questions, sum(map(len, suite.requests(loaded).values())))
-        answering.gather(answers)
+    answering.gather(answers)  # also of an evaluation that was interrupted
     lm = questions.lm(instantiate.decoder(config, questions.model, tools), answers)
+    used = answering.answer(questions, loaded, lm)
     gold_nats = config.evaluation.gold_nats and config.system != "prompted"
-    return lm, suite.run(lm, loaded, gold_nats=gold_nats)
+    return lm, suite.run(lm, loaded, gold_nats=gold_nats), used
 
 
 def _log(
     job: Evaluation,
-    questions: answering.Asked,
-    tools: Mapping[str, Tool],
+    questions: Questions,
+    used: Mapping[str, Usage],
     lm: ToolformerLM,
     run: Folder,
     results: Mapping[str, TaskResult],
@@ -158,7 +163,6 @@ def _log(
         run.artifact(write_rows(run.path / SAMPLES / f"{task}.parquet", result.samples), SAMPLES)
         run.datasets(_dataset(config, task, result))
     _table(run, results)
-    used = usages(tools)
     run.metrics({**metrics, **tool_metrics(used)})
     log_faults(used)
 

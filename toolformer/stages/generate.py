@@ -57,7 +57,7 @@ def read_dataset(results: Results, run: Run, name: str) -> list[dict[str, Any]]:
 
 def generate(config: Config, invocation: Invocation = DIRECT) -> Run:
     """Annotates the corpus; continues where an interrupted run with the same configuration stopped."""
-    engine.check(config)
+    engine.check_engine(config.engine)
     rules(config)
     results = instantiate.results(config)
     shard_size = steps.shard_size(config)
@@ -74,7 +74,7 @@ def generate(config: Config, invocation: Invocation = DIRECT) -> Run:
     with work.plan.reading(work.store), ExitStack() as stack:
         work.plan.wait(HEAD_START)
         active: Folder | Run | None = None
-        for progress in stack.enter_context(closing(engine.annotate(config, work.store, work.plan))):
+        for progress in stack.enter_context(closing(engine.annotate(config, work.store.folder, work.plan))):
             if work.plan.is_complete and active is None:
                 active = stack.enter_context(work.opened(wait=False))
             if isinstance(active, Run):
@@ -122,7 +122,7 @@ class _Work:
             yield run
 
 
-def _merge(work: _Work, run: Folder, done: engine.Work) -> None:
+def _merge(work: _Work, run: Folder, done: engine.Progress) -> None:
     """Applies the thresholds to the finished shards, and logs what they come to."""
     from toolformer.lm.loading import dtype_name  # PyTorch, which is slow to import
 

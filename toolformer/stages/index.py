@@ -65,7 +65,7 @@ def index(config: Config) -> tuple[Path, int]:
             f"index.path: {folder} cannot be a folder ({error.strerror or error}); name another"
         ) from error
     build = lucene.build if settings.backend == lucene.BACKEND else bm25.build
-    passages = passages_of(Bar(corpus, desc="index", unit="doc", smoothing=0.1), settings.passage_words)
+    passages = passages_of(Bar(corpus, desc="index", unit="documents", smoothing=0.1), settings.passage_words)
     with writing(folder / MANIFEST):
         return folder, write(
             folder, settings.backend, lambda path: build(passages, path), about, replace=is_ours
@@ -80,7 +80,7 @@ def _contents(corpus: Corpus) -> str:
     # Not by place or time: a copy of the corpus is the same corpus.
     root = Path(os.path.commonpath([file.parent for file in files]))
     digest = hashlib.sha256()
-    for file in Bar(files, desc="texts", unit="file", leave=False):
+    for file in Bar(files, desc="texts", unit="files", leave=False):
         digest.update(
             f"{file.relative_to(root)}\0{content_digest(file)}\n".encode("utf-8", "surrogateescape")
         )

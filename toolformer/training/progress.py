@@ -36,7 +36,7 @@ class Progress(TrainerCallback):
         self.settings = settings
         self.report = on_log
         self.bar = Bar(
-            total=training.tokens, desc="train", unit="tok", unit_scale=True,
+            total=training.tokens, desc="train", unit="tokens", unit_scale=True,
             disable=not show or rank() > 0, dynamic_ncols=True,
         )  # fmt: skip
         self.postfix: dict[str, str] = {}
@@ -58,6 +58,8 @@ class Progress(TrainerCallback):
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Starts the clock: only training steps count for the speed, not evaluation and saving."""
+        if self.bar.n == self.bar.initial:
+            self.bar.unpause()  # the first held-out perplexity counts for no rate
         self.step_began = time.monotonic()
         self.forward_passes = 0
 

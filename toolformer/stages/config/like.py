@@ -21,7 +21,7 @@ from toolformer.stages.config.messages import one_line
 from toolformer.stages.config.schema import OF_SOURCES, Config
 from toolformer.step import Private, ReadBy, Setting, all_settings
 
-_GROUPS = ("engine", "hydra", "tool")
+_GROUPS = ("hydra", "tool")
 """Groups of files that may be chosen beside `like`: they hold what is not copied."""
 
 

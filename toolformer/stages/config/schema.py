@@ -152,24 +152,22 @@ class GenerateConfig:
 
 @dataclass
 class EngineConfig:
-    """Who annotates the shards and answers the questions; decides no result but for rounding."""
+    """Who annotates texts and answers questions; decides no result but for rounding."""
 
-    kind: Annotated[str, OneOf("local", "ray")] = MISSING
-    """local (this machine) or ray (on this machine or a cluster)."""
     workers: CountOrAuto = 1
-    """Replicas of the model, each with its tools, that work side by side; local ones share out the machine's GPUs.
-    auto: one per GPU, one without a GPU."""
+    """Replicas of the model, each with its tools. More than one are run by Ray (make setup EXTRA=ray), and share out this
+    machine's GPUs. auto: one per GPU, one without a GPU."""
     threads: Count | None = None
     """CPU threads of a worker; null: the machine's cores shared among its workers."""
     batch_tokens: CountOrAuto = "auto"
     """Tokens of a forward pass at most, in annotation and evaluation; the memory needed grows with it. auto: by a GPU's
     free memory, at most 16,384; 2,048 on a CPU. Halved once if the GPU's memory is full."""
     cpus_per_worker: Amount = 0.5
-    """ray: CPUs that a worker reserves; at most the machine's for all workers."""
+    """CPUs that a worker reserves on the cluster."""
     gpus_per_worker: Amount = 0.0
-    """ray: GPUs that a worker reserves; a fraction lets workers share one."""
+    """GPUs that a worker reserves on the cluster; a fraction lets workers share one."""
     address: str | None = None
-    """ray: the cluster (host:port, or auto); null starts a Ray on this machine for the run."""
+    """A Ray cluster (host:port, or auto) whose nodes do the work; null is this machine."""
 
 
 @dataclass
@@ -344,6 +342,5 @@ def register() -> None:
     store.store(name="schema", node=Config)
     store.store(group="corpus", name="schema", node=CorpusConfig)
     store.store(group="tool", name="schema", node=ToolConfig)
-    store.store(group="engine", name="schema", node=EngineConfig)
     store.store(group="trainer", name="schema", node=TrainerConfig)
     store.store(group="decoding", name="schema", node=Decoding)

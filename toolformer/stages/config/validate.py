@@ -119,10 +119,11 @@ def _check_together(config: Config) -> None:
         raise UserError("propose.window_overlap must be less than propose.window_tokens")
     if config.evaluation.samples is not None:
         config.evaluation.limit = config.evaluation.perplexity_limit = None
-    for key in ("gpus_per_worker", "address") if engine.kind == "local" else ():
-        if getattr(engine, key):
-            raise UserError(f"engine.{key} is for engine=ray; add engine=ray, or leave it out")
-    if engine.workers != 1 or engine.kind == "ray":
+    if engine.gpus_per_worker and engine.address is None:
+        raise UserError(
+            "engine.gpus_per_worker is for a cluster (engine.address); on this machine workers share out the GPUs: leave it out"
+        )
+    if engine.workers != 1 or engine.address is not None:
         _settle_workers(config)
     config.trainer.accumulation(processes=1)
     check_decoding(config.decoding, config.tool)
@@ -134,9 +135,11 @@ def _settle_workers(config: Config) -> None:
     from toolformer.lm.loading import gpus
 
     engine, decoding = config.engine, config.decoding
-    if engine.kind == "ray":
+    if engine.address is not None:
         if engine.workers == "auto":
-            raise UserError("engine.workers=auto counts this machine's GPUs; with engine=ray give a number")
+            raise UserError(
+                "engine.workers=auto counts this machine's GPUs; with engine.address give a number"
+            )
         is_shared = engine.gpus_per_worker < 1
     else:
         count = max(1, gpus(config.lm.device))

@@ -1,42 +1,42 @@
-"""Several workers answer an evaluation's requests: each writes its share into a separate file; the files are then merged.
+"""The questions of an evaluation as a job: its shards are of questions, which workers answer into a file per shard.
 
-What a worker did not answer, because it died, is left to the process that leads.
+A single worker answers all of them, as one shard, into the evaluation's own file. Answers of other files are moved there.
 """
 
 from __future__ import annotations
 
 import datetime
-import logging
-import multiprocessing
-import os
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer.errors import UserError
 from toolformer.progress import Bar
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
-from toolformer.stages.engine.local import follow_parent
-from toolformer.stages.engine.ray import connected
-from toolformer.stages.engine.work import devices, threads, use_device
+from toolformer.stages.engine import pool
+from toolformer.stages.engine.plan import Queue
+from toolformer.stages.engine.work import Outcome
+from toolformer.storage import acquired, lock_file
+from toolformer.tools.runtime import Usage, added, usages
 
 if TYPE_CHECKING:
+    from lm_eval.api.instance import Instance
+
     from toolformer.decoding.decoder import Decoder
     from toolformer.decoding.lm_eval_model import ToolformerLM
     from toolformer.decoding.recording import AnswerFile
     from toolformer.evaluation.suite import Loaded
 
-log = logging.getLogger(__name__)
-
-POLL_SECONDS = 0.5
+SHARDS_PER_WORKER = 4
+"""So that workers of unlike speed end at about the same time."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class Questions:
     """What a model is asked, and what its answers depend on: all that a worker has to know."""
 
     config: Config
@@ -61,122 +61,144 @@ class Asked:
     def lm(
         self,
         decoder: Decoder,
-        answers: AnswerFile,
+        answers: AnswerFile | None,
         more: Mapping[str, str] | None = None,
         progress: bool = True,
     ) -> ToolformerLM:
-        """Who answers; `more` is what else tells these answers from others."""
+        """Builds the lm-eval model; `more` extends the answers' keys."""
         from toolformer.decoding.lm_eval_model import ToolformerLM
 
         identity = {**self.identity, **(more or {})}
         return ToolformerLM(decoder, answers, identity, progress, self.clocks, self.day)
 
-    def share(self, rank: int) -> Path:
-        return self.answers.with_name(f"answers-{rank}-of-{self.config.engine.workers}.jsonl")
+
+@dataclass(frozen=True)
+class Replica:
+    """A model with the requests of all shards, by lm-eval's name of their kind."""
+
+    lm: ToolformerLM
+    requests: Mapping[str, Sequence[Instance]]
+
+    @classmethod
+    def of(cls, lm: ToolformerLM, loaded: Loaded, requests: Mapping[str, Sequence[Instance]]) -> Replica:
+        lm.switched_off = loaded.switched_off
+        return cls(lm, requests)
+
+
+@dataclass(frozen=True)
+class Answering:
+    """The questions of an evaluation, dealt out to its shards.
+
+    Args:
+        names: of the shards; equal for equal questions.
+    """
+
+    questions: Questions
+    names: tuple[str, ...]
+
+    @property
+    def config(self) -> Config:
+        return self.questions.config
+
+    @contextmanager
+    def claim(self, name: str) -> Iterator[bool]:
+        with _claim(self._file(name)) as ours:
+            yield ours
+
+    def is_claimed(self, name: str) -> bool:
+        with self.claim(name) as ours:
+            return not ours
+
+    def is_there(self, name: str) -> bool:
+        """Only the model's own keys tell; a shard that is finished takes no time to do again."""
+        return False
+
+    def load(self) -> Replica:
+        from toolformer.evaluation import suite
+        from toolformer.stages.system import System
+
+        tools = System(self.config).tools()
+        decoder = instantiate.decoder(self.config, self.questions.model, tools)
+        loaded = self.questions.load()
+        lm = self.questions.lm(decoder, None, progress=False)
+        return Replica.of(lm, loaded, suite.requests(loaded))
+
+    def run(self, replica: Replica, name: str) -> Outcome:
+        from toolformer.decoding.recording import AnswerFile
+
+        lm, rank = replica.lm, self.names.index(name)
+        requests = {
+            kind: list(several[rank :: len(self.names)]) for kind, several in replica.requests.items()
+        }
+        if lm.answers.path is not None:  # the evaluation's own file
+            lm.answer(requests)
+        else:
+            memory = lm.answers
+            try:
+                with AnswerFile(self._file(name), known=self.questions.answers) as lm.answers:
+                    lm.answer(requests)
+            finally:
+                lm.answers = memory
+        return Outcome(name, True, used=usages(lm.decoder.tools))
+
+    def answered(self) -> int:
+        """How many answers are in the shards' files."""
+        files = map(self._file, self.names)
+        return sum(file.read_bytes().count(b"\n") for file in files if file.is_file())
+
+    def _file(self, name: str) -> Path:
+        return self.questions.answers.with_name(f"answers-{name}.jsonl")
+
+
+@contextmanager
+def _claim(file: Path) -> Iterator[bool]:
+    """Yields whether this process has a shard's file to itself until the end of the block."""
+    path = file.parent / "claims" / f"{file.stem}.lock"
+    lock = lock_file(path)
+    if not acquired(lock):
+        yield False
+        return
+    try:
+        yield True
+        path.unlink(missing_ok=True)
+    finally:
+        lock.release()
 
 
 def gather(answers: AnswerFile) -> None:
-    """Moves what workers have answered into the evaluation's own file."""
+    """Moves the answers of shards on which nobody works into the evaluation's own file."""
     assert answers.path is not None
-    for share in sorted(answers.path.parent.glob("answers-*-of-*.jsonl")):
-        answers.take(share)
+    for file in sorted(answers.path.parent.glob("answers-*.jsonl")):
+        with _claim(file) as ours:
+            if ours:
+                answers.take(file)
 
 
-def answer(asked: Asked, requests: int) -> None:
-    """Has `engine.workers` workers answer, each into its own file.
+def answer(questions: Questions, loaded: Loaded, lm: ToolformerLM | None = None) -> dict[str, Usage]:
+    """Has all questions answered: by this model in this process, or by workers if none is given.
 
-    Args:
-        requests: how many there are in all, for the progress bar.
+    Workers share them with those of equal commands. Returns the counts of the calls that were made, by tool.
     """
-    engine = asked.config.engine
-    shares = [asked.share(rank) for rank in range(engine.workers)]
-    with Bar(total=requests, unit=" answers", desc="evaluate") as bar:
-
-        def on_wait() -> None:
-            written = sum(share.read_bytes().count(b"\n") for share in shares if share.is_file())
-            bar.update(written - bar.n)
-
-        (_by_ray if engine.kind == "ray" else _by_processes)(asked, on_wait)
-        on_wait()
-
-
-def answer_share(asked: Asked, rank: int) -> None:
-    """One worker's part: loads the model and answers its share."""
-    import torch
-
-    from toolformer.decoding.recording import AnswerFile
     from toolformer.evaluation import suite
-    from toolformer.stages.system import System
 
-    config = asked.config
-    instantiate.apply_paths(config)
-    if count := threads(config, config.engine.workers):
-        torch.set_num_threads(count)
-    tools = System(config).tools()
-    loaded = asked.load()
-    with AnswerFile(asked.share(rank), known=asked.answers) as answers:
-        lm = asked.lm(instantiate.decoder(config, asked.model, tools), answers, progress=False)
-        lm.switched_off = loaded.switched_off
-        requests = suite.requests(loaded)
-        lm.answer({kind: several[rank :: config.engine.workers] for kind, several in requests.items()})
-
-
-def _by_processes(asked: Asked, on_wait: Callable[[], object]) -> None:
-    context = multiprocessing.get_context("spawn")  # a forked child would share torch's threads and locks
-    workers = [
-        context.Process(target=_in_process, args=(asked, rank, device), name=f"worker {rank}")
-        for rank, device in enumerate(devices(asked.config))
-    ]
-    try:
-        for worker in workers:
-            worker.start()
-        while any(worker.is_alive() for worker in workers):
-            time.sleep(POLL_SECONDS)
-            on_wait()
-    finally:
-        for worker in workers:
-            worker.terminate()
-            worker.join()
-    for worker in workers:
-        if worker.exitcode:
-            log.warning(
-                "evaluate: %s ended with code %d; this process answers the rest", worker.name, worker.exitcode
-            )
+    requests = suite.requests(loaded)
+    total = sum(map(len, requests.values()))
+    count = 1 if lm else max(1, min(total, SHARDS_PER_WORKER * questions.config.engine.workers))
+    job = Answering(questions, _shard_names(requests, count))
+    used: dict[str, Usage] = {}
+    replica = Replica.of(lm, loaded, requests) if lm else None
+    with (
+        Bar(total=total, unit="answers", desc="evaluate", disable=replica is not None) as bar,
+        closing(pool.finish(job, Queue(job.names), replica)) as outcomes,
+    ):
+        for outcome in outcomes:
+            used = added(used, outcome.used) if outcome else used
+            if not replica:
+                bar.update(job.answered() - bar.n)
+    return used
 
 
-def _in_process(asked: Asked, rank: int, device: str | None) -> None:
-    follow_parent()
-    use_device(device)
-    try:
-        answer_share(asked, rank)
-    except UserError:
-        sys.exit(2)  # the parent meets the same, and says so
-
-
-def _by_ray(asked: Asked, on_wait: Callable[[], object]) -> None:
-    engine = asked.config.engine
-    with connected(engine.address):
-        import ray
-        from ray.exceptions import RayError
-
-        task = ray.remote(num_cpus=engine.cpus_per_worker, num_gpus=engine.gpus_per_worker, max_retries=0)(
-            _on_node
-        )
-        running = {task.remote(asked, rank, os.getcwd()): rank for rank in range(engine.workers)}
-        while running:
-            finished, _ = ray.wait(list(running), timeout=POLL_SECONDS)
-            on_wait()
-            for reference in finished:
-                rank = running.pop(reference)
-                try:
-                    ray.get(reference)
-                except RayError as error:
-                    line = next(iter(str(error).splitlines()), type(error).__name__)
-                    log.warning(
-                        "evaluate: worker %d ended (%.200s); this process answers the rest", rank, line
-                    )
-
-
-def _on_node(asked: Asked, rank: int, here: str) -> None:
-    os.chdir(here)  # so that relative paths mean the same here
-    answer_share(asked, rank)
+def _shard_names(requests: Mapping[str, Sequence[Instance]], count: int) -> tuple[str, ...]:
+    asked = {kind: [(each.task_name, each.args) for each in several] for kind, several in requests.items()}
+    digest = hashlib.sha256(json.dumps(asked, default=str).encode()).hexdigest()[:16]
+    return tuple(f"{number:04d}-of-{count:04d}-{digest}" for number in range(count))

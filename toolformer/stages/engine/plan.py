@@ -1,4 +1,4 @@
-"""The shards of a corpus: it is read once, in the background, and each shard may be worked at as soon as it is known.
+"""Shards in a queue; those of a corpus, which is read once, in the background, may be done as soon as they are known.
 
 A finished plan is kept beside the work, named by the files that it was made of: while they stay as they are, what has been
 done is known without reading them again.
@@ -9,7 +9,7 @@ import itertools
 import json
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -27,10 +27,54 @@ STOP_SECONDS = 5.0
 """How long the end of a run waits for its reader, which may wait for a network."""
 
 
-class Plan:
+class Queue:
+    """Shards that are to be done, by name; several threads may use it."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.missing = set(names)
+        """Shards that are not done."""
+        self.is_complete = True
+        """Whether all shards are known."""
+        self._todo = deque(sorted(self.missing))
+        self._changed = threading.Condition()
+        self._error: BaseException | None = None
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until all shards are known; returns whether they are. Raises what finding them has raised."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.is_complete or self._error, seconds)
+        if self._error:
+            raise self._error
+        return self.is_complete
+
+    def take(self, seconds: float = 0.0) -> str | None:
+        """The next shard to be done; None if none becomes known within the time. Raises what finding them has raised."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._todo or self.is_complete or self._error, seconds)
+            if self._error:
+                raise self._error
+            return self._todo.popleft() if self._todo else None
+
+    @property
+    def is_given_out(self) -> bool:
+        """Whether every shard has been taken."""
+        return self.is_complete and not self._todo
+
+    def give_out_again(self) -> None:
+        """All that are missing may be taken again: they were lost with their workers, or others left them."""
+        with self._changed:
+            self._todo = deque(sorted(self.missing))
+
+    def done_by_others(self, names: Collection[str]) -> None:
+        """Takes shards off that another process has finished."""
+        self.missing -= set(names)
+
+
+class Plan(Queue):
     """The shards of a corpus as far as it has been read, and which of them are still to be done."""
 
     def __init__(self, config: Config, shard_size: int) -> None:
+        super().__init__()
         self.documents: dict[str, int] = {}
         """The number of documents by shard; a name is made of the shard's place and content."""
         self.skipped: dict[str, int] = {}
@@ -39,15 +83,10 @@ class Plan:
         """Documents."""
         self.there = 0
         """Documents of shards that were done before, or by other processes."""
-        self.missing: set[str] = set()
-        """Shards that are not done."""
         self.is_complete = False
         self._size = shard_size
         self._config = config.corpus
         self._corpus = instantiate.corpus(config.corpus)
-        self._todo: deque[str] = deque()
-        self._changed = threading.Condition()
-        self._error: BaseException | None = None
         self._is_stopped = False
         self._folder = Path(config.paths.root) / "annotate" / "plans"
         self._path = self._kept_path()
@@ -118,28 +157,6 @@ class Plan:
         with self._changed:
             self._changed.notify_all()
 
-    def wait(self, seconds: float) -> bool:
-        """Waits until the plan is complete; returns whether it is. Raises what `read` has raised."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.is_complete or self._error, seconds)
-        if self._error:
-            raise self._error
-        return self.is_complete
-
-    def take(self, seconds: float = 0.0) -> str | None:
-        """The next shard to be done; None if none becomes known within the time. Raises what `read` has raised."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._todo or self.is_complete or self._error, seconds)
-            if self._error:
-                raise self._error
-            return self._todo.popleft() if self._todo else None
-
-    @property
-    def is_given_out(self) -> bool:
-        """Whether every shard has been taken."""
-        return self.is_complete and not self._todo
-
-    def give_out_again(self) -> None:
-        """All that are missing may be taken again: they were lost with their workers, or others left them."""
-        with self._changed:
-            self._todo = deque(sorted(self.missing))
+    def done_by_others(self, names: Collection[str]) -> None:
+        super().done_by_others(names)
+        self.there += sum(self.documents[name] for name in names)
