@@ -2,6 +2,7 @@
 and starved.
 """
 
+import importlib.util
 import json
 import os
 import random
@@ -13,6 +14,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.conftest import teach, tiny_model, tiny_tokenizer
 from toolformer.annotation.shards import ShardStore
@@ -27,6 +30,8 @@ from toolformer.tools.base import Result, Tool
 SHARDS = 16
 LOG = "calls.log"
 """Named by its folder: a file that a tool's configuration names is part of what decides a run."""
+needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="ray is not installed")
+"""Ray is not imported in the tests' own process before a command does: it reads its settings then."""
 PATIENCE = 300  # seconds until a test gives up on a process
 
 

@@ -3,7 +3,6 @@
 Real processes of the real command, with a tiny model. The tool writes down which process called it for which document.
 """
 
-import importlib.util
 import os
 import random
 import shutil
@@ -19,12 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import smoke_words, wait_for
-from tests.processes import PATIENCE, SHARDS, Place, Process, who_did
+from tests.processes import PATIENCE, SHARDS, Place, Process, needs_ray, who_did
 from toolformer.cli import main
 from toolformer.results import Results
 
 pytestmark = pytest.mark.chaos
-needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="ray is not installed")
 
 
 @pytest.fixture(scope="module")

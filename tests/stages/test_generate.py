@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests.conftest import Capture, Log, Patch, Refused, full_gpu
-from tests.processes import PATIENCE, SHARDS, Place, finished, visible_gpus, who_did
+from tests.processes import PATIENCE, SHARDS, Place, finished, needs_ray, visible_gpus, who_did
 from toolformer.annotation.results import RESULTS
 from toolformer.annotation.shards import ShardStore
 from toolformer.cli import main
@@ -151,8 +151,8 @@ def test_damaged_results_and_shards_are_made_again(
     assert sum(map(len, who_did(place.log).values())) == 4
 
 
+@needs_ray
 def test_a_cluster_that_does_not_answer_is_one_line(place: Place, tmp_path: Path, refused: Refused) -> None:
-    pytest.importorskip("ray")
     line = refused(*place.words(tmp_path, "engine.address=127.0.0.1:1"))
     assert "engine.address: nothing answers at 127.0.0.1:1" in line
     assert not (tmp_path / "generate").exists(), "no run was begun"
@@ -233,9 +233,9 @@ def test_batches_of_workers_on_a_machine_with_three_gpus(
 
 
 @pytest.mark.chaos
+@needs_ray
 def test_each_worker_sees_one_gpu(place: Place, tmp_path: Path, monkeypatch: Patch) -> None:
     """Two of three, as a user or Slurm leaves them to the command."""
-    pytest.importorskip("ray")
     place.log.unlink(missing_ok=True)  # of other tests
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
     monkeypatch.setattr(loading, "gpus", lambda device="auto": 2)
