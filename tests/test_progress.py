@@ -75,6 +75,15 @@ def test_long_work_is_announced_once(caplog: Log, on_terminal: bool) -> None:
     assert caplog.messages == ["generate: about 1 h 40 min for 300 texts at this rate"]
 
 
+def test_loading_a_model_counts_for_no_rate(caplog: Log) -> None:
+    with Bar(total=301, desc="generate", unit="texts") as bar:
+        bar.start_t -= 9000
+        bar.update(0)
+        bar.restart(ago=60)
+        bar.update(3)
+    assert caplog.messages == ["generate: about 1 h 40 min for 301 texts at this rate"]
+
+
 @pytest.mark.parametrize(
     ("seconds", "count", "total"),
     [(60, 3, 5), (5, 1, 1000), (60, 3, None)],

@@ -87,6 +87,13 @@ class Bar(tqdm):  # type: ignore[type-arg]
             speed = f"{self.format_sizeof(rate) if self.unit_scale else f'{rate:.2f}'} {unit}/s"
         return {**state, "speed": speed}
 
+    def restart(self, ago: float = 0.0) -> None:
+        """Measures the rate from now on, or from so many seconds ago: loading a model counts for no rate."""
+        if not self.disable:
+            self.initial = self.n
+            elapsed = float(self.format_dict["elapsed"])
+            self.start_t = self.last_print_t = self._time() - min(ago, elapsed)
+
     def update(self, n: float | None = 1) -> bool | None:
         """Counts items that were done."""
         displayed = super().update(n)

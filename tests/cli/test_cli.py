@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import shlex
 import signal
@@ -378,3 +379,28 @@ def test_the_doctor_names_what_is_needed_and_does_not_work(tmp_path: Path, capsy
     (fault,) = [line for line in output.splitlines() if line.startswith("no ")]
     assert "hunter2" not in output
     assert "postgresql://h/db does not take runs (No module named 'psycopg')" in " ".join(fault.split())
+
+
+@pytest.mark.parametrize(
+    ("load", "settings", "policy"),
+    [(99.0, {}, "passive"), (0.0, {}, None), (99.0, {"GOMP_SPINCOUNT": "1000"}, None)],
+    ids=["busy", "idle", "chosen by the user"],
+)
+def test_threads_wait_without_spinning_on_a_busy_machine(
+    place: Path, load: float, settings: dict[str, str], policy: str | None
+) -> None:
+    code = (
+        f"import os; os.getloadavg = lambda: ({load}, 0, 0); from toolformer.cli import main; main(['generate', '--help'])\n"
+        "print('policy', os.environ.get('OMP_WAIT_POLICY'))"
+    )
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=place,
+        env=kept | settings,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == f"policy {policy}"
+    assert ("idle threads sleep" in done.stderr) == bool(policy)

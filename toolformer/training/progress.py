@@ -59,7 +59,7 @@ class Progress(TrainerCallback):
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Starts the clock: only training steps count for the speed, not evaluation and saving."""
         if self.bar.n == self.bar.initial:
-            self.bar.unpause()  # the first held-out perplexity counts for no rate
+            self.bar.restart()  # the first held-out perplexity counts for no rate
         self.step_began = time.monotonic()
         self.forward_passes = 0
 

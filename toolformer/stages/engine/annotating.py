@@ -136,6 +136,8 @@ def annotate(config: Config, folder: Path, plan: Plan) -> Generator[Progress]:
                 bar.set_description_str(f"generate{reading}", refresh=False)
                 if outcome:
                     count, shards = plan.documents[outcome.name], shards + 1
+                    if shards == 1:
+                        bar.restart(outcome.seconds)
                     # One shard of each worker has a rate, once the number of documents is known.
                     bar.estimates = plan.is_complete and shards >= config.engine.workers
                     bar.update(count)

@@ -194,7 +194,11 @@ def answer(questions: Questions, loaded: Loaded, lm: ToolformerLM | None = None)
         for outcome in outcomes:
             used = added(used, outcome.used) if outcome else used
             if not replica:
-                bar.update(job.answered() - bar.n)
+                answered = job.answered()
+                if answered and not bar.n:
+                    bar.n = answered
+                    bar.restart()
+                bar.update(answered - bar.n)
     return used
 
 
