@@ -51,11 +51,17 @@ class Runs(Results):
         experiment: str = "default",
         made_from: Run | Step | None = None,
         settings: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, Any] | None = None,
         **facts: Any,
     ) -> Run:
         """A run; `settings` are those of its step, without which it equals no other."""
         source = made_from.step if isinstance(made_from, Run) else made_from
-        step = Step(stage, 1, settings or {"number": next(self.numbers)}, {"from": source} if source else {})
+        step = Step(
+            stage,
+            1,
+            settings or {"number": next(self.numbers)},
+            {**({"from": source} if source else {}), **(inputs or {})},
+        )
         with self.open(step, RunInfo("run", config or {}, experiment=experiment)) as folder:
             if isinstance(folder, Folder):
                 for metric, points in (curves or {}).items():

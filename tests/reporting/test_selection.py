@@ -283,3 +283,13 @@ def test_a_broken_file_costs_what_is_made_of_it_only(tmp_path: Path, store: Runs
     remark = f"Generate run {generated.id[:8]} cannot be read"
     remark = f"{name} of evaluate run {run.id[:8]} is damaged" if is_sample else remark
     assert values(evidence) == {"model": 4.0} and remark in evidence.remarks[0]
+
+
+def test_other_data_of_a_benchmark_is_another_comparison(store: Runs) -> None:
+    training = trained(store)
+    for system, score, digest, of in (
+        ("model", 4.0, "a", None), ("toolformer", 12.0, "a", training), ("model", 5.0, "b", None),
+    ):  # fmt: skip
+        metrics = accuracy("svamp", score)
+        evaluated(store, system, metrics, of, inputs={"data": {"svamp/svamp.jsonl": digest}})
+    assert values(store) == {"model": 4.0, "toolformer": 12.0}

@@ -12,7 +12,7 @@ from typing import Any
 
 from pandas import DataFrame, Series, concat
 
-from toolformer.benchmarks import GROUPS, PAPER, TASKS
+from toolformer.benchmarks import DATA_FILES, GROUPS, PAPER, TASKS
 from toolformer.decoding.settings import PAPER_SYSTEMS, trained_on
 from toolformer.evaluation.metrics import FAULTS
 from toolformer.results import Run
@@ -95,7 +95,13 @@ def frame(evaluated: Sequence[Run], trained: Runs, annotated: Runs) -> DataFrame
             "seed": (training or run).setting("seed", 0),
         }
         rows += [
-            {**facts, "task": task, "faults": faults(run, task), "n": run.tasks[task].get("n", 0)}
+            {
+                **facts,
+                "comparison": f"{facts['comparison']} {_data_of(run, task)}",
+                "task": task,
+                "faults": faults(run, task),
+                "n": run.tasks[task].get("n", 0),
+            }
             for task in scores(run)
         ]
     return DataFrame(rows, columns=COLUMNS, dtype=object)
@@ -104,6 +110,17 @@ def frame(evaluated: Sequence[Run], trained: Runs, annotated: Runs) -> DataFrame
 def scores(run: Run) -> dict[str, float]:
     """The score in percent, or the perplexity, of each benchmark of an evaluation."""
     return {task: metrics[name] for task, metrics in run.tasks.items() for name in MAIN if name in metrics}
+
+
+def _data_of(run: Run, task: str) -> str:
+    """The content of the files that a benchmark was read from: other data is another comparison."""
+    inputs = run.step.inputs
+    if task == "heldout_perplexity":
+        return str(inputs.get("heldout", ""))
+    names = {name for files in DATA_FILES.get(task, ()) for name in files}
+    return " ".join(
+        f"{name}={digest}" for name, digest in sorted(dict(inputs.get("data") or {}).items()) if name in names
+    )
 
 
 def faults(run: Run, task: str) -> int:
