@@ -106,7 +106,7 @@ def _check_corpus(key: str, corpus: CorpusConfig) -> None:
     elif not corpus.path:
         wanted = "a data set's name" if corpus.source == "hub" else "a file or a folder"
         # cc_net's files are the paper's setting, in which the experiments of its tables are.
-        bundled = ", or add setting=default for the bundled model and corpus" * (
+        bundled = ", or add setting=small for the bundled model and corpus" * (
             corpus.text_field == "raw_content"
         )
         raise UserError(f"{key}.path is missing; name {wanted}: {key}.path=...{bundled}")
