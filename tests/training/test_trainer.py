@@ -33,6 +33,7 @@ from toolformer.lm.language_model import LanguageModel
 from toolformer.training.loop import PackedTrainer
 from toolformer.training.settings import Recipe
 from toolformer.training.tokens import CALL, RESULT, TEXT, tokenize
+from toolformer.training.trainer import scaled_learning_rate
 
 
 def test_a_finished_run_leaves_one_model_folder(gpt2_folder: Path, tmp_path: Path) -> None:
@@ -315,7 +316,12 @@ def test_training_refuses_the_tokenizers_that_decoding_does(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("parameters", "is_lora", "rate"),
-    [(6_053_381_344, False, 1e-5), (1_500_000_000, False, 2e-5), (10_000_000, False, 1e-4), (6_053_381_344, True, 1e-4)],
+    [
+        (6_053_381_344, False, 1e-5),
+        (1_500_000_000, False, 2e-5),
+        (10_000_000, False, 1e-4),
+        (6_053_381_344, True, 1e-4),
+    ],
 )
 def test_a_learning_rate_that_fits_the_model(parameters: int, is_lora: bool, rate: float) -> None:
     assert scaled_learning_rate(parameters, is_lora) == pytest.approx(rate)
