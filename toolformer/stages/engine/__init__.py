@@ -17,10 +17,10 @@ from toolformer.progress import Bar
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
 from toolformer.stages.engine import local, ray
-from toolformer.stages.engine.plan import POLL_SECONDS, Plan
+from toolformer.stages.engine.plan import HELD_OUT, POLL_SECONDS, Plan
 from toolformer.stages.engine.work import Outcome
 
-__all__ = ["Plan", "Work", "annotate", "check"]
+__all__ = ["HELD_OUT", "Plan", "Work", "annotate", "check"]
 
 log = logging.getLogger(__name__)
 
