@@ -166,7 +166,7 @@ def save_taught_model(folder: Path, texts: Iterable[str], tokenizer: Any = None,
 
 def words(root: Path, *more: str) -> list[str]:
     return [
-        f"paths.root={root}", "name=tiny", "heldout.limit=3",
+        f"paths.root={root}", "name=tiny", "corpus@heldout=demo_heldout", "heldout.limit=3",
         "benchmarks=[dateset]", *more,
     ]  # fmt: skip
 

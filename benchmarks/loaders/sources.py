@@ -196,7 +196,12 @@ def as_splits(name: str, rows: list[Row], metadata: Mapping[str, Any], by: str |
     if (size := metadata.get(key)) is not None:
         chosen = dateset_generator.subset(rows, size, metadata.get("seed", 0), by)
         if len(chosen) < len(rows):
-            log.info("%s: %d of %d rows (subset)", name, len(chosen), len(rows))
+            what, limit = (
+                ("texts", "perplexity_limit") if name.endswith("_perplexity") else ("questions", "limit")
+            )
+            log.info(
+                "%s: %s of %s %s (evaluation.%s)", name, f"{len(chosen):,}", f"{len(rows):,}", what, limit
+            )
         rows = chosen
     if not rows:
         raise UserError(f"{name}: no documents are left; check {DATA_DIR} or the file it is read from")

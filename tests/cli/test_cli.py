@@ -50,7 +50,7 @@ def test_every_option_of_every_group_composes() -> None:
         assert compose("evaluate", list(filter(None, words)))
 
 
-def test_the_settings_are_the_papers_and_two_cores() -> None:
+def test_the_papers_setting_is_the_papers() -> None:
     config = validate(compose("generate", ["setting=paper", "corpus.path=DIR", "heldout.path=DIR"]))
     assert (config.name, config.model) == ("paper", "EleutherAI/gpt-j-6b")
     thresholds = dict.fromkeys(("qa", "search", "calendar"), (0.05, 5, 5, 1.0))
@@ -65,10 +65,30 @@ def test_the_settings_are_the_papers_and_two_cores() -> None:
     assert sizes == (128, 1024, 500, 25_000)
     assert (config.decoding.k, config.decoding.max_calls, config.decoding.min_new_tokens) == (10, 1, 0)
     assert (config.corpus.limit, config.evaluation.limit, config.heldout.limit) == (None, None, 10_000)
-    config = validate(compose("evaluate", []))
-    assert (config.name, config.model, config.corpus.source) == ("default", "smollm2", "demo")
-    assert config.corpus.limit and config.evaluation.limit and config.trainer.max_steps == 8
-    assert all(config.tool[key].max_positions <= 4 for key in config.tools)
+
+
+@pytest.mark.parametrize("setting", ["default", "large"])
+def test_your_texts_are_read_and_learned_whole(setting: str) -> None:
+    config = validate(compose("generate", [f"setting={setting}", "corpus=jsonl", "corpus.path=FILE"]))
+    assert config.corpus.limit is config.evaluation.limit is config.evaluation.perplexity_limit is None
+    trainer = config.trainer
+    assert trainer.max_steps is trainer.learning_rate is trainer.eval_every is None and trainer.epochs
+
+
+def test_a_large_model_has_the_papers_thresholds() -> None:
+    paper = ["setting=paper", "toolset=default", "corpus.path=DIR", "heldout.path=DIR"]
+    theirs, ours, default = (validate(compose("generate", words)) for words in (paper, ["setting=large"], []))
+    for key in ours.tools:
+        assert instantiate.tool_settings(ours, key) == instantiate.tool_settings(theirs, key)
+        tool = instantiate.tool_settings(default, key)
+        assert (tool.start_threshold, tool.force_name) == (0, True), "calls of a model of any size"
+
+
+def test_what_is_small_is_small_by_name() -> None:
+    for words in (["setting=small"], ["experiment=demo"], ["experiment=smoke"]):
+        config = validate(compose("generate", words))
+        assert (config.model, config.corpus.source, config.heldout.source) == ("smollm2", "demo", "demo")
+        assert config.corpus.limit and config.evaluation.limit and config.trainer.max_steps
 
 
 @pytest.mark.parametrize(
@@ -91,7 +111,7 @@ def test_the_settings_are_the_papers_and_two_cores() -> None:
         (["evaluate", "--limit", "8"], "--limit (did you mean evaluation.limit=8, heldout.limit=8?); see toolformer evaluate --help"),
         (["train", "--learning-rate"], "--learning-rate (did you mean trainer.learning_rate=...?); see toolformer train"),
         (["runs", "--lines", "8"], "unrecognized arguments: --lines"),
-        (["run", "experiment=table9", "--plan"], "corpus.path is missing; name a file or a folder: corpus.path=..., or add setting=default"),
+        (["run", "experiment=table9", "--plan"], "corpus.path is missing; name a file or a folder: corpus.path=..., or add setting=small"),
         (["evaluate", "decoding.k=1,2"], "toolformer: decoding.k=1,2: add -m to sweep over several values, put a list into brackets"),
         (["evaluate", "benchmarks=svamp"], "benchmarks=svamp: it must be a list, such as [a,b]"),
         (["evaluate", "model=null"], "model=null: field 'model' is not Optional"),
@@ -118,7 +138,7 @@ def test_the_settings_are_the_papers_and_two_cores() -> None:
         (["generate", "name=../../x"], "name is '../../x'; it must be a letter or digit"),
         (["generate", "paths.root='a\nb'"], "paths.root is 'a\\nb'; it must not have line breaks"),
         (["train"], "run `toolformer generate` first"),
-        (["train", "-m", "experiment=paper", "setting=default", "model=smollm2"], "this experiment combines 6 others"),
+        (["train", "-m", "experiment=paper", "setting=small", "model=smollm2"], "this experiment combines 6 others"),
         (["evaluate"], "run `toolformer train` first"),
         (["evaluate", "system=gpt"], "system is 'gpt'"),
         (["evaluate", "decoding.max_calls=0"], "decoding.max_calls is 0; Input should be greater"),
@@ -180,7 +200,7 @@ def test_configuration_and_commands_are_explained(capsys: Capture) -> None:
         assert f"\n  {command} " in overview and f"toolformer {command}" in shown(command, "--help")
     assert "\nseed: 3\n" in shown("generate", "--cfg", "job", "seed=3")
     first, others = shown("generate", "--help").split("groups of keys (group=option):")
-    assert "  corpus.limit=32                   Only the first documents.\n" in first
+    assert "  corpus.limit=null                 Only the first documents.\n" in first
     assert "--multirun" in first
     assert (
         "corpus: ccnet, demo, demo_heldout, files, hub, jsonl, parquet" in others
@@ -192,7 +212,7 @@ def test_configuration_and_commands_are_explained(capsys: Capture) -> None:
     assert "read by: generate, evaluate;" in shown("help", "engine.workers")
     keys = shown("evaluate", "--help")
     assert "engine.workers=1 " in keys and "heldout.limit" in keys
-    assert "corpus.limit=32" in shown("help", "corpus") and "usage:" in shown("help", "train")
+    assert "corpus.limit=null" in shown("help", "corpus") and "usage:" in shown("help", "train")
 
 
 def test_the_examples_of_the_help_work(place: Path, capsys: Capture) -> None:

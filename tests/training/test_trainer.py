@@ -33,6 +33,7 @@ from toolformer.lm.language_model import LanguageModel
 from toolformer.training.loop import PackedTrainer
 from toolformer.training.settings import Recipe
 from toolformer.training.tokens import CALL, RESULT, TEXT, tokenize
+from toolformer.training.trainer import scaled_learning_rate
 
 
 def test_a_finished_run_leaves_one_model_folder(gpt2_folder: Path, tmp_path: Path) -> None:
@@ -311,3 +312,21 @@ def test_training_refuses_the_tokenizers_that_decoding_does(tmp_path: Path) -> N
     assert str(training.value) == str(decoding.value)
     plain = replace(SETTINGS, max_steps=1, save_every=0)
     run(folder, tmp_path / "plain", plain)  # texts without calls need none
+
+
+@pytest.mark.parametrize(
+    ("parameters", "is_lora", "rate"),
+    [
+        (6_053_381_344, False, 1e-5),
+        (1_500_000_000, False, 2e-5),
+        (10_000_000, False, 1e-4),
+        (6_053_381_344, True, 1e-4),
+    ],
+)
+def test_a_learning_rate_that_fits_the_model(parameters: int, is_lora: bool, rate: float) -> None:
+    assert scaled_learning_rate(parameters, is_lora) == pytest.approx(rate)
+
+
+def test_without_a_learning_rate_the_models_size_decides(gpt2_folder: Path, tmp_path: Path) -> None:
+    _, logs = run(gpt2_folder, tmp_path, replace(SETTINGS, learning_rate=None))
+    assert set(logs.of("learning_rate").values()) == {1e-4}

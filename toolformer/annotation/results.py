@@ -54,7 +54,9 @@ SCHEMAS = {
     "dataset_plain.parquet": DATASET,
     "documents_without_calls.parquet": DATASET,
 }
-RESULTS = (*SCHEMAS, "funnel.json")
+HELDOUT = "heldout.parquet"
+"""The documents of the corpus that were held out, as those of C."""
+RESULTS = (*SCHEMAS, HELDOUT, "funnel.json")
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,14 @@ class KeepRules:
 
 
 def write_results(
-    folder: Path, store: ShardStore, names: Iterable[str], rules: KeepRules
+    folder: Path,
+    store: ShardStore,
+    names: Iterable[str],
+    rules: KeepRules,
+    heldout: Iterable[Document] = (),
 ) -> tuple[dict[str, dict[str, Any]], float, dict[str, Usage]]:
-    """Writes candidates, C*, C, texts without calls and the funnel from finished shards, a shard in memory at a time.
+    """Writes candidates, C*, C, texts without calls and the funnel from finished shards, a shard in memory at a time; and the
+    held-out documents.
 
     Returns the funnel, the seconds that the shards took, and the counts of their calls by tool, whoever made them. UserError if the folder cannot be written, or shards are
     damaged, which the same command makes again.
@@ -103,6 +110,8 @@ def write_results(
                 if document.doc_id not in kept:
                     to_read.add(document.doc_id, len(document.text), merge(document, ()))
         without(_dataset(to_read.items()))
+    with atomic_file(folder / HELDOUT) as path:
+        pq.write_table(_dataset(merge(document, ()) for document in heldout), path)
     atomic_write(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())
     return funnel, seconds, used
 
@@ -148,7 +157,7 @@ def check_complete(path: Path) -> None:
     if path.suffix == ".json":
         json.loads(path.read_bytes())
         return
-    if missing := sorted(_columns(SCHEMAS[path.name]) - _columns(pq.read_schema(path))):
+    if missing := sorted(_columns(SCHEMAS.get(path.name, DATASET)) - _columns(pq.read_schema(path))):
         raise ValueError(f"it has no column {missing[0]}")
 
 

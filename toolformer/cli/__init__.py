@@ -203,7 +203,7 @@ def _usage() -> str:
     lines += ["", "commands:"]
     lines += [f"  {name:<11} {meaning}" for name, meaning in COMMANDS.items()]
     lines += ["", "sweeps: toolformer evaluate -m decoding.k=0,1,3,10"]
-    lines += ["experiments: toolformer run experiment=table9 setting=default --plan"]
+    lines += ["experiments: toolformer run experiment=table9 setting=small --plan"]
     return "\n".join([*lines, "documentation: docs/ of the repository"])
 
 

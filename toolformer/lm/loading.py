@@ -244,6 +244,13 @@ def load_causal(name_or_path: str, dtype: torch.dtype, starts_calls: bool = True
     return load_weights(AutoModelForCausalLM, "causal language", name_or_path, dtype), tokenizer
 
 
+def count_parameters(name_or_path: str) -> int:
+    """The parameters of a causal model, from its configuration alone. UserError if it is not one, or cannot be reached."""
+    config = load_config(name_or_path)
+    with _loading(f"{name_or_path} cannot be loaded", locate(name_or_path)), torch.device("meta"):
+        return int(AutoModelForCausalLM.from_config(config, trust_remote_code=False).num_parameters())
+
+
 def load_weights(kind: Any, description: str, name_or_path: str, dtype: torch.dtype) -> Any:
     """A model in main memory, by one of Transformers' classes: from safetensors, else from PyTorch's own files.
 

@@ -172,7 +172,7 @@ def missing(evidence: Evidence) -> Table:
     lines["Table 10"] = [] if annotated else ["calls"]
     lines["Figure 4"] = [] if scaling(evidence) else ["two sizes of model"]
     experiments = {t.number: f"table 'benchmarks=[{t.groups}]'" for t in SCORE_TABLES if t.groups}
-    setting = "" if evidence.experiment in (None, "paper") else " setting=default"
+    setting = "" if evidence.experiment in (None, "paper") else " setting=small"
     rows = [
         [name, "; ".join(parts), f"toolformer run experiment={experiments.get(name, key_of(name))}{setting}"]
         for name, parts in lines.items()

@@ -22,12 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolformer.data import Document
 from toolformer.results import Dataset, Folder, Run
 from toolformer.stages import engine, instantiate, steps
 from toolformer.stages.config import Config
 from toolformer.stages.engine import answering
 from toolformer.stages.engine.answering import Questions
 from toolformer.stages.evaluation import ANSWERS, Evaluation, first_day, prepare
+from toolformer.stages.generate import read_heldout
 from toolformer.stages.invocation import DIRECT, Invocation, already_done
 from toolformer.storage import atomic_file, atomic_write
 from toolformer.tools.runtime import Usage, added, log_faults
@@ -112,7 +114,7 @@ def ask(job: Evaluation, folder: Path, files: Path, tasks: Sequence[str], sample
         model=job.system.model,
         identity=job.system.identity(),
         tasks=tasks,
-        metadata=_metadata(config, tasks, files),
+        metadata=_metadata(job, tasks, files),
         samples=samples,
         clocks=clocks,
         day=first_day(folder) if clocks else None,
@@ -211,8 +213,9 @@ def _logged(how: str, run: Run, command: str = "") -> Run:
     return run
 
 
-def _metadata(config: Config, tasks: Sequence[str], folder: Path) -> dict[str, Any]:
+def _metadata(job: Evaluation, tasks: Sequence[str], folder: Path) -> dict[str, Any]:
     """The arguments of the tasks' loaders; held-out texts are written into `folder` for them."""
+    config = job.config
     arguments: dict[str, Any] = {
         "data_dir": config.paths.data_dir,
         "subset": config.evaluation.limit,
@@ -221,20 +224,36 @@ def _metadata(config: Config, tasks: Sequence[str], folder: Path) -> dict[str, A
         "wording": config.wording,
     }
     if "heldout_perplexity" in tasks:
-        arguments["heldout_path"] = str(_write_heldout(config, folder / "heldout.jsonl"))
+        arguments["heldout_path"] = str(_write_heldout(job, folder / "heldout.jsonl"))
     return arguments
 
 
-def _write_heldout(config: Config, path: Path) -> Path:
-    """The held-out corpus as its task reads it; logs how many of its rows were read and kept."""
-    corpus = instantiate.corpus(config.heldout, "heldout")
-    rows = [{"id": document.doc_id, "text": document.text} for document in corpus]
-    skipped = corpus.skipped()
-    total = len(rows) + sum(skipped.values())
-    log.info("heldout: %d rows read, %d kept, dropped: %s", total, len(rows), skipped or "none")
+def _write_heldout(job: Evaluation, path: Path) -> Path:
+    """The held-out texts as their task reads them; logs where they come from, and how many of the rows of a named corpus were kept."""
+    rows = [{"id": document.doc_id, "text": document.text} for document in _heldout(job)]
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     atomic_write(path, lines.encode("utf-8"))
     return path
+
+
+def _heldout(job: Evaluation) -> list[Document]:
+    config, trained = job.config, job.system.trained
+    if config.heldout.source:
+        corpus = instantiate.corpus(config.heldout, "heldout")
+        documents = [*corpus]
+        skipped = corpus.skipped()
+        total = len(documents) + sum(skipped.values())
+        log.info("heldout: %d rows read, %d kept, dropped: %s", total, len(documents), skipped or "none")
+    elif steps_read := steps.heldout_annotations(config, trained.step if trained else None):
+        results = instantiate.finished_results(config)
+        runs = [results.get(step.key()) for step in steps_read]
+        documents = read_heldout(results, runs)
+        names = " and ".join(run.id[:8] for run in runs)
+        log.info("heldout: %d texts that generate run %s held out of its corpus", len(documents), names)
+    else:
+        documents = steps.split_off(config)
+        log.info("heldout: %d texts held out of %s", len(documents), instantiate.corpus_name(config.corpus))
+    return documents
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:

@@ -56,7 +56,7 @@ class Job:
             return {}
         if self.stage == "explain":  # an evaluation with the same keys
             return self.source.reads
-        return {"dataset" if self.stage == "train" else "checkpoint": self.source.step.key()}
+        return {"dataset" if self.source.stage == "generate" else "checkpoint": self.source.step.key()}
 
 
 @dataclass(frozen=True)
@@ -162,6 +162,10 @@ def _step(stage: str, config: Config, jobs: Mapping[str, Job]) -> tuple[Step, Jo
                     f"run: system={config.system} reads a training with data={data}, which this sweep leaves out; "
                     f"add system={others}, or add {data} to data="
                 )
+        if source is None and config.heldout.source is None and config.dataset == steps.LATEST:
+            annotation = _source("generate", config, jobs)  # whose held-out texts an untrained system reads
+            step = steps.evaluate(config, None, annotation.step if annotation else None)
+            return step, annotation if "heldout" in step.inputs else None
         return steps.evaluate(config, source.step if source else None), source
     if stage == "explain":
         step, _ = _step("evaluate", config, jobs)

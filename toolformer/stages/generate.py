@@ -6,7 +6,7 @@ missing shards, in any order. *Merge* applies the thresholds τ_f to the finishe
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 
 from toolformer.annotation.candidates import scoring_floor
 from toolformer.annotation.funnel import log_funnel, rows_skipped
-from toolformer.annotation.results import RESULTS, check_complete, write_results
+from toolformer.annotation.results import HELDOUT, RESULTS, check_complete, write_results
 from toolformer.annotation.shards import ShardStore
+from toolformer.data import Document
 from toolformer.data.parquet import MOST_BYTES, MOST_ROWS, read_table
 from toolformer.errors import UserError
 from toolformer.results import Folder, Results, Run
@@ -53,6 +54,13 @@ def read_dataset(results: Results, run: Run, name: str) -> list[dict[str, Any]]:
             f"{path} cannot be read ({line:.200}); run its command again: {run.command}"
         ) from error
     return rows
+
+
+def read_heldout(results: Results, annotations: Sequence[Run]) -> list[Document]:
+    """The texts that these annotations held out of their corpora, each once. UserError if they are gone or damaged."""
+    rows = [row for run in annotations for row in read_dataset(results, run, HELDOUT)]
+    texts = {row["text"]: row["doc_id"] for row in reversed(rows)}
+    return [Document(doc_id, text) for text, doc_id in reversed(texts.items())]
 
 
 def generate(config: Config, invocation: Invocation = DIRECT) -> Run:
@@ -101,7 +109,7 @@ class _Work:
     @property
     def step(self) -> Step:
         """Known when the plan is complete: its key depends on every shard."""
-        return steps.generate(self.config, list(self.plan.documents))
+        return steps.generate(self.config, [*self.plan.documents], self.plan.heldout_hash)
 
     @property
     def store(self) -> ShardStore:
@@ -119,6 +127,11 @@ class _Work:
         with self.results.open(self.step, info, wait) as run:
             if isinstance(run, Folder):
                 log.info("generate: %d documents in %d shards", self.plan.total, len(self.plan.documents))
+                if held_out := self.plan.skipped.get(engine.HELD_OUT):
+                    log.info(
+                        "generate: %d further documents are held out for perplexity (heldout_share=%g)",
+                        *(held_out, self.config.heldout_share),
+                    )
             yield run
 
 
@@ -128,7 +141,8 @@ def _merge(work: _Work, run: Folder, done: engine.Progress) -> None:
 
     config, plan = work.config, work.plan
     run.datasets(instantiate.dataset(config.corpus, work.step.inputs["shards"], "annotation", plan.total))
-    funnel, seconds, used = write_results(run.path, work.store, plan.documents, rules(config))
+    heldout = plan.heldout or (steps.split_off(config) if plan.heldout_hash else [])
+    funnel, seconds, used = write_results(run.path, work.store, plan.documents, rules(config), heldout)
     metrics: dict[str, float] = {
         "documents": plan.total,
         "texts_kept": pq.read_metadata(run.path / "dataset_augmented.parquet").num_rows,

@@ -52,7 +52,7 @@ def _source(corpus: CorpusConfig, key: str) -> Iterable[Document] | Callable[[],
         from toolformer.tools.retrieval.passages import wikipedia_documents
 
         return wikipedia_documents
-    assert corpus.path is not None  # validated
+    assert corpus.path is not None and corpus.source is not None  # validated
     latest = datetime.date.fromisoformat(corpus.latest_date) if corpus.latest_date else None
     common: dict[str, Any] = {"fields": corpus, "strict": corpus.strict, "latest_date": latest, "key": key}
     if corpus.source == "hub":
@@ -228,10 +228,10 @@ def apply_paths(config: Config) -> None:
 
 def corpus_name(corpus: CorpusConfig) -> str:
     """A corpus in names: its file, its split of the demo's texts, or its place on the hub."""
-    name = f"demo/{corpus.split}" if corpus.source == "demo" else corpus.path or corpus.source
+    name = f"demo/{corpus.split}" if corpus.source == "demo" else corpus.path or str(corpus.source)
     return name if corpus.source in ("demo", "hub") else Path(name).name
 
 
 def dataset(corpus: CorpusConfig, digest: str, context: str, rows: int) -> Dataset:
     """A corpus as an input of a run."""
-    return Dataset(corpus_name(corpus), digest, context, corpus.path or corpus.source, rows)
+    return Dataset(corpus_name(corpus), digest, context, corpus.path or str(corpus.source), rows)

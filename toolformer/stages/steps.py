@@ -19,6 +19,7 @@ from typing import Any
 from toolformer.annotation.candidates import Sampling
 from toolformer.annotation.shards import ShardStore
 from toolformer.data import Document, content_hash
+from toolformer.data.heldout import split
 from toolformer.decoding import examples
 from toolformer.decoding.settings import SYSTEMS, Decoding, trained_on
 from toolformer.errors import UserError
@@ -49,26 +50,37 @@ def annotate(config: Config) -> Step:
     return _step("annotate", with_tools(config, config.tools), inputs)
 
 
-def generate(config: Config, shards: Sequence[str] | None = None) -> Step:
-    """The step that makes C* of these shards; of those of the configured corpus, which is read, if they are left out."""
-    shards = shard_names(config) if shards is None else shards
-    inputs = {
+def generate(config: Config, shards: Sequence[str] | None = None, heldout: str | None = None) -> Step:
+    """The step that makes C* of these shards; of those of the configured corpus, which is read, if they are left out.
+
+    Args:
+        heldout: the hash of the documents that were held out of the corpus.
+    """
+    if shards is None:
+        shards, heldout = corpus_content(config)
+    inputs: dict[str, Any] = {
         "annotation": annotate(config),
         "shards": hashlib.sha256("".join(shards).encode()).hexdigest(),
     }
+    if heldout:
+        inputs["heldout"] = heldout
     return _step("generate", with_tools(config, config.tools), inputs)
 
 
-def shard_names(config: Config) -> list[str]:
-    """The names of a corpus's shards, which are made of their content. Read once per process while its files stay the same."""
+def corpus_content(config: Config) -> tuple[list[str], str | None]:
+    """The names of a corpus's shards, which are made of their content, and the hash of what is held out of it.
+
+    Read once per process while its files stay the same.
+    """
     instantiate.apply_paths(config)
     size = shard_size(config)
-    state = _corpus_state(config.corpus, "corpus"), size
+    share = None if config.heldout.source else config.heldout_share
+    state = _corpus_state(config.corpus, "corpus"), size, share
     if state not in _SHARDS:
         plan = engine.Plan(config, size)
         if not plan.is_complete:
             plan.read()
-        _SHARDS[state] = list(plan.documents)
+        _SHARDS[state] = list(plan.documents), plan.heldout_hash
     return _SHARDS[state]
 
 
@@ -85,8 +97,11 @@ def train(config: Config, datasets: Sequence[Step] | None = None) -> Step:
     inputs = {
         "model": model_state(config.model),
         "datasets": list(datasets),
-        "heldout": _heldout_hash(config, HELDOUT_LIMIT),
     }
+    if config.heldout.source:
+        inputs["heldout"] = _heldout_hash(config, HELDOUT_LIMIT)
+    else:
+        held_out(datasets)  # which are part of the annotations
     if (deepspeed := config.trainer.deepspeed) is not None:
         inputs["deepspeed"] = (
             deepspeed if deepspeed in distributed.NAMED else distributed.read_config(deepspeed)
@@ -94,9 +109,24 @@ def train(config: Config, datasets: Sequence[Step] | None = None) -> Step:
     return _step("train", config, inputs)
 
 
-def heldout(config: Config) -> list[Document]:
-    """The held-out texts of a training."""
-    return list(itertools.islice(instantiate.corpus(config.heldout, "heldout"), HELDOUT_LIMIT))
+def held_out(annotations: Sequence[Step]) -> list[str]:
+    """The hashes of the documents that these annotations held out of their corpora. UserError if one held out none."""
+    for step in annotations:
+        if "heldout" not in step.inputs:
+            raise UserError(
+                f"heldout: generate run {step.key()[:8]} held no text out of its corpus; name held-out texts: corpus@heldout=jsonl "
+                "heldout.path=FILE"
+            )
+    return [str(step.inputs["heldout"]) for step in annotations]
+
+
+def split_off(config: Config) -> list[Document]:
+    """The documents that are held out of the configured corpus."""
+    return [
+        document
+        for document, is_held_out in split(instantiate.corpus(config.corpus), config.heldout_share)
+        if is_held_out
+    ]
 
 
 def _heldout_hash(config: Config, limit: int | None) -> str:
@@ -107,7 +137,7 @@ def _heldout_hash(config: Config, limit: int | None) -> str:
     return _HELDOUT[state]
 
 
-_SHARDS: dict[Any, list[str]] = {}
+_SHARDS: dict[Any, tuple[list[str], str | None]] = {}
 _HELDOUT: dict[Any, str] = {}
 
 
@@ -151,8 +181,11 @@ def effective_decoding(config: Config) -> Decoding:
     return replace(decoding, k=decoding.k if tools else 0, by_tool=by_tool or None, stand_in=stand_in or None)
 
 
-def evaluate(config: Config, training: Step | None = None) -> Step:
+def evaluate(config: Config, training: Step | None = None, annotation: Step | None = None) -> Step:
     """The step of an evaluation; of a trained system by this training, or by the one that `checkpoint` names.
+
+    Args:
+        annotation: whose held-out texts an untrained system reads; else the one that `dataset` names.
 
     UserError if there is no such benchmark, train run or file of samples.
     """
@@ -170,7 +203,12 @@ def evaluate(config: Config, training: Step | None = None) -> Step:
         "tasks": suite.user_files(tasks, paths.tasks_dir),
     }
     if "heldout_perplexity" in tasks:
-        inputs["heldout"] = _heldout_hash(config, None)
+        if config.heldout.source:
+            inputs["heldout"] = _heldout_hash(config, None)
+        elif annotations := [annotation] if annotation else heldout_annotations(config, training):
+            inputs["heldout"] = held_out(annotations)
+        else:
+            inputs["heldout"] = [corpus_content(config)[1]]
     return _step("evaluate", replace(config, benchmarks=tasks), inputs)
 
 
@@ -193,6 +231,19 @@ def calling_config(config: Config) -> Config:
 def report(config: Config) -> Step:
     """The step of a report. It is never done: a report is written again each time."""
     return Step("report", 1, {"name": config.name, "root": config.paths.root})
+
+
+def heldout_annotations(config: Config, training: Step | None) -> list[Step]:
+    """The annotations whose held-out texts an evaluation reads: those of its training, else those that `dataset` names.
+
+    None if there is no annotation yet: then the texts come from the configured corpus.
+    """
+    if training:
+        return [*training.find_all("generate")]
+    results = instantiate.finished_results(config)
+    if config.dataset == LATEST and not results.runs("generate", config.name):
+        return []
+    return [run.step for run in named_annotations(config)]
 
 
 # The runs that a configuration names

@@ -10,13 +10,15 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyarrow.parquet import read_metadata
 
+from toolformer.annotation.results import HELDOUT
 from toolformer.calls import parse
 from toolformer.data import Document
 from toolformer.errors import UserError
@@ -24,7 +26,7 @@ from toolformer.results import Dataset, Folder, Results, Run
 from toolformer.results.provenance import model_name
 from toolformer.stages import instantiate, steps
 from toolformer.stages.config import Config
-from toolformer.stages.generate import read_dataset
+from toolformer.stages.generate import read_dataset, read_heldout
 from toolformer.stages.invocation import DIRECT, Invocation, already_done
 from toolformer.step import Step
 from toolformer.storage import safe_join, sha256
@@ -57,7 +59,11 @@ def _job(config: Config) -> _Job:
     settings = TrainingSettings(**recipe, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
     datasets = steps.named_annotations(config)
     step = steps.train(config, [run.step for run in datasets])
-    return _Job(config, settings, datasets, steps.heldout(config), step)
+    if config.heldout.source:
+        heldout: Iterable[Document] = instantiate.corpus(config.heldout, "heldout")
+    else:
+        heldout = read_heldout(instantiate.finished_results(config), datasets)
+    return _Job(config, settings, datasets, [*islice(heldout, steps.HELDOUT_LIMIT)], step)
 
 
 def model_folder(run: Run) -> Path:
@@ -134,7 +140,7 @@ def _train(job: _Job, results: Results, run: Folder) -> None:
             for each in job.datasets
             if config.trainer.plain_share
         ),
-        instantiate.dataset(config.heldout, str(job.step.inputs["heldout"]), "heldout", len(job.heldout)),
+        *_heldout_datasets(job, results),
     )
     result, counts = _finetune(job, results, lambda values, step: run.metrics(values, step=step))
     # Separate names: of a name that a curve has, MLflow shows the value of the last step.
@@ -154,6 +160,14 @@ def _train(job: _Job, results: Results, run: Folder) -> None:
     # Two trainings with the same settings may come to different weights.
     digest = hashlib.sha256(json.dumps(sorted(result.sha256.items())).encode()).hexdigest()
     run.note(model=result.model_path.name, weights=digest[:16])
+
+
+def _heldout_datasets(job: _Job, results: Results) -> list[Dataset]:
+    """The held-out texts, for the run's page."""
+    if job.config.heldout.source:
+        digest, count = str(job.step.inputs["heldout"]), len(job.heldout)
+        return [instantiate.dataset(job.config.heldout, digest, "heldout", count)]
+    return [_dataset("held out", run, HELDOUT, results, "heldout") for run in job.datasets]
 
 
 def _finetune(job: _Job, results: Results, on_log: OnLog | None) -> tuple[TrainingResult, dict[str, int]]:
@@ -181,7 +195,15 @@ def _finetune(job: _Job, results: Results, on_log: OnLog | None) -> tuple[Traini
     folder = results.path(job.step)
     further = f" and {counts['plain_texts']} in which no call was kept" if counts else ""
     kind = "C*" if config.data == "augmented" else "C"
-    log.info("train: %d texts of %s%s, %d held-out texts", count, kind, further, len(heldout))
+    origin = "of other texts" if config.heldout.source else "held out of the same corpus"
+    log.info(
+        "train: %d texts of %s%s; held-out perplexity on %d texts %s",
+        count,
+        kind,
+        further,
+        len(heldout),
+        origin,
+    )
     counts["texts"] = len(texts)
     result = finetune(config.model, texts, heldout, job.settings, folder, on_log=on_log)
     release_memory()  # a further stage of this process starts with what it needs
@@ -250,10 +272,10 @@ def annotated_text(row: Mapping[str, Any]) -> AnnotatedText:
     return AnnotatedText(row["plain"], calls)
 
 
-def _dataset(kind: str, run: Run, name: str, results: Results) -> Dataset:
-    """A file of texts that is trained on, for the run's page. UserError if it is gone."""
+def _dataset(kind: str, run: Run, name: str, results: Results, context: str = "training") -> Dataset:
+    """A file of an annotation's texts, for the run's page. UserError if it is gone."""
     file = results.artifact(run, name)
-    return Dataset(kind, sha256(file), "training", f"{run.id}/{file.name}", read_metadata(file).num_rows)
+    return Dataset(kind, sha256(file), context, f"{run.id}/{file.name}", read_metadata(file).num_rows)
 
 
 def _logged(how: str, run: Run) -> Run:

@@ -23,8 +23,9 @@ class Recipe:
     UserError for two values that do not go together; the configuration's validation checks the bounds.
     """
 
-    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-5
-    """After the warm-up."""
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 1e-5
+    """After the warm-up. null: the paper's scaled to the model, 1e-5 √(6.05e9 / its parameters), at most 1e-4; for LoRA ten
+    times as much."""
     warmup_ratio: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Share of the steps in which the learning rate grows linearly up to its value."""
     schedule: Annotated[str, OneOf("constant", "linear", "cosine")] = "constant"

@@ -29,6 +29,12 @@ from toolformer.training.tokens import AnnotatedText, TokenizedTexts, tokenize
 
 log = logging.getLogger(__name__)
 
+PAPER_RATE, PAPER_PARAMETERS = 1e-5, 6_053_381_344
+"""The paper's learning rate, and the parameters of GPT-J."""
+MAX_RATE = 1e-4
+"""The highest learning rate that a small model is given."""
+LORA_FACTOR = 10
+"""How much higher that of adapters is."""
 EVALUATIONS = 10
 """Held-out perplexities of a training whose `eval_every` is null."""
 
@@ -68,7 +74,8 @@ def train(
         if rank() == 0:
             shutil.rmtree(folder, ignore_errors=True)  # of a process that ended between the last two steps
         return finished
-    arguments = _arguments(settings, folder, accumulation)
+    rate = _learning_rate(settings, str(model_path))
+    arguments = _arguments(settings, rate, folder, accumulation)
     resume = None
     if rank() == 0:
         written = [text if isinstance(text, str) else text.written for text in texts]
@@ -191,7 +198,26 @@ def _drops_attention(model: Any) -> bool:
     return any(getattr(model.config, name, 0) for name in ("attention_dropout", "attn_pdrop"))
 
 
-def _arguments(settings: TrainingSettings, folder: Path, accumulation: int) -> TrainingArguments:
+def scaled_learning_rate(parameters: int, is_lora: bool = False) -> float:
+    """The paper's learning rate for a model of another size than GPT-J: smaller models need a higher one, adapters too."""
+    rate = min(PAPER_RATE * math.sqrt(PAPER_PARAMETERS / parameters), MAX_RATE)
+    return float(f"{rate * (LORA_FACTOR if is_lora else 1):.1e}")
+
+
+def _learning_rate(settings: TrainingSettings, model_path: str) -> float:
+    """The configured learning rate, else one for the model's size; logs the latter."""
+    if settings.learning_rate is not None:
+        return settings.learning_rate
+    parameters = loading.count_parameters(model_path)
+    rate = scaled_learning_rate(parameters, bool(settings.lora_rank))
+    if rank() == 0:
+        log.info("train: learning rate %g, for %.3g million parameters", rate, parameters / 1e6)
+    return rate
+
+
+def _arguments(
+    settings: TrainingSettings, learning_rate: float, folder: Path, accumulation: int
+) -> TrainingArguments:
     device = loading.choose_device(settings.device)
     # Accelerate imports DeepSpeed if it is installed, which warns on machines without a GPU.
     os.environ.setdefault("DS_ACCELERATOR", "cpu" if device == "cpu" else "cuda")
@@ -206,7 +232,7 @@ def _arguments(settings: TrainingSettings, folder: Path, accumulation: int) -> T
         activation_checkpointing=settings.gradient_checkpointing,
         torch_compile=settings.compile,
         optim="adamw_torch" if settings.deepspeed else "adamw_torch_fused",
-        learning_rate=settings.learning_rate,
+        learning_rate=learning_rate,
         weight_decay=settings.weight_decay,
         max_grad_norm=settings.max_grad_norm,
         seed=settings.seed,

@@ -60,8 +60,9 @@ class LanguageModelConfig:
 class CorpusConfig(Fields):
     """Where plain texts come from."""
 
-    source: Annotated[str, OneOf(*SOURCES)] = MISSING
-    """demo, wikipedia, jsonl, parquet, text (a document per file), files (JSON Lines and Parquet mixed) or hub."""
+    source: Annotated[str, OneOf(*SOURCES)] | None = None
+    """demo, wikipedia, jsonl, parquet, text (a document per file), files (JSON Lines and Parquet mixed) or hub; of held-out texts
+    null: a share of the corpus (heldout_share)."""
     path: Annotated[Place | None, Private()] = None
     """jsonl, parquet, text, files: a file or a folder; hub: the data set's name, or a folder of it."""
     pattern: Annotated[str | None, Private()] = None
@@ -270,7 +271,10 @@ class Config:
     heldout: Annotated[CorpusConfig, Decides("heldout"), ReadBy("train", "evaluate")] = field(
         default_factory=CorpusConfig
     )
-    """Texts for the held-out perplexity."""
+    """Texts for the held-out perplexity; by default those that the annotation held back from its corpus."""
+    heldout_share: Annotated[Share, ReadBy("generate", "evaluate")] = 0.05
+    """Share of the corpus that is held back from annotation for the held-out perplexity, at most 500 texts, chosen by a hash of
+    each; none where `heldout` names other texts."""
     tools: Annotated[list[str], ReadBy("generate", "evaluate")] = field(default_factory=list)
     """Tools in use."""
     tool: Annotated[dict[str, ToolConfig], Decides("annotate"), ReadBy("generate", "evaluate")] = field(
@@ -300,8 +304,9 @@ class Config:
     engine: Annotated[EngineConfig, Private(decides=False), ReadBy("generate", "evaluate")] = field(
         default_factory=EngineConfig
     )
-    dataset: Annotated[str, ReadBy("train")] = "latest"
-    """Train: the generate run to read, `latest` or a run id; or several, joined by +, whose texts are trained on together."""
+    dataset: Annotated[str, ReadBy("train", "evaluate")] = "latest"
+    """Train: the generate run to read, `latest` or a run id; or several, joined by +, whose texts are trained on together.
+    Evaluate: of an untrained system, the run whose held-out texts are read."""
     data: Annotated[str, OneOf("augmented", "plain"), Decides("train"), ReadBy("train")] = "augmented"
     """Train: augmented (C*, makes Toolformer) or plain (C, makes M + CC)."""
     trainer: Annotated[TrainerConfig, Decides("train"), ReadBy("train")] = field(

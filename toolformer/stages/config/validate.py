@@ -17,6 +17,7 @@ from toolformer.decoding.settings import BATCH_SIZE, check_decoding
 from toolformer.errors import UserError, near
 from toolformer.stages.config.messages import first, one_line
 from toolformer.stages.config.schema import Config, CorpusConfig
+from toolformer.step import all_settings
 from toolformer.tools import prompt_sets
 
 
@@ -88,7 +89,13 @@ def _check_tools(config: Config) -> None:
 def _check_data(config: Config) -> None:
     """What has to be there to work with, and not to report on what was done."""
     _check_corpus("corpus", config.corpus)
-    _check_corpus("heldout", config.heldout)
+    if config.heldout.source is not None:
+        _check_corpus("heldout", config.heldout)
+    elif changed := [setting for setting in all_settings(config.heldout) if not setting.is_default]:
+        raise UserError(
+            f"heldout.{changed[0].key} is of texts that heldout.source does not name; add corpus@heldout=jsonl (or another "
+            f"file of the group corpus); or hold out a share of the corpus, with heldout.{changed[0].key}=null"
+        )
     for key in ("data_dir", "tasks_dir"):
         folder = getattr(config.paths, key)
         if folder and not Path(folder).expanduser().is_dir():
@@ -96,6 +103,8 @@ def _check_data(config: Config) -> None:
 
 
 def _check_corpus(key: str, corpus: CorpusConfig) -> None:
+    if corpus.source is None:
+        raise UserError(f"{key}.source is missing; name a file of the group corpus, for example {key}=jsonl")
     if corpus.source == "demo" and corpus.split not in DEMO_SPLITS:
         raise UserError(f"{key}.split is {corpus.split!r}; it must be one of {', '.join(DEMO_SPLITS)}")
     if corpus.source in ("demo", "wikipedia"):
@@ -106,7 +115,7 @@ def _check_corpus(key: str, corpus: CorpusConfig) -> None:
     elif not corpus.path:
         wanted = "a data set's name" if corpus.source == "hub" else "a file or a folder"
         # cc_net's files are the paper's setting, in which the experiments of its tables are.
-        bundled = ", or add setting=default for the bundled model and corpus" * (
+        bundled = ", or add setting=small for the bundled model and corpus" * (
             corpus.text_field == "raw_content"
         )
         raise UserError(f"{key}.path is missing; name {wanted}: {key}.path=...{bundled}")

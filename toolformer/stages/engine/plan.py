@@ -15,12 +15,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 from toolformer.annotation.shards import ShardStore
-from toolformer.data import content_hash
+from toolformer.data import Document, content_hash
+from toolformer.data.heldout import split
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
 from toolformer.step import Step
 from toolformer.storage import atomic_write, locked
 
+HELD_OUT = "held out"
+"""Why a document of the corpus is not annotated that is kept for the held-out perplexity."""
 POLL_SECONDS = 0.5
 """How long is waited for news at a time."""
 STOP_SECONDS = 5.0
@@ -77,6 +80,10 @@ class Plan(Queue):
         super().__init__()
         self.documents: dict[str, int] = {}
         """The number of documents by shard; a name is made of the shard's place and content."""
+        self.heldout: list[Document] = []
+        """The documents that are held out of the corpus, once it is read."""
+        self.heldout_hash: str | None = None
+        """Of their content; None if there are none."""
         self.skipped: dict[str, int] = {}
         """Rows that reading the corpus left out, by reason; known when the plan is complete."""
         self.total = 0
@@ -86,15 +93,17 @@ class Plan(Queue):
         self.is_complete = False
         self._size = shard_size
         self._config = config.corpus
+        self._share = 0.0 if config.heldout.source else config.heldout_share
         self._corpus = instantiate.corpus(config.corpus)
         self._is_stopped = False
         self._folder = Path(config.paths.root) / "annotate" / "plans"
         self._path = self._kept_path()
         with suppress(OSError, ValueError, TypeError, AttributeError):  # there is none, or it was damaged
-            documents, skipped = json.loads(self._path.read_bytes()) if self._path else ({}, {})
+            documents, skipped, heldout = json.loads(self._path.read_bytes()) if self._path else ({}, {}, None)
             self.documents, self.skipped = (
                 {name: int(count) for name, count in counts.items()} for counts in (documents, skipped)
             )
+            self.heldout_hash = None if heldout is None else str(heldout)
             self.is_complete = bool(self.documents)
 
     def _kept_path(self) -> Path | None:
@@ -104,7 +113,8 @@ class Plan(Queue):
             return None
         # Without a latest date the day of the reading decides which dates in URLs are ignored.
         day = config.latest_date or datetime.datetime.now(datetime.UTC).date()
-        step = Step("plan", 1, asdict(config), {"day": str(day), "size": self._size, "files": state})
+        inputs = {"day": str(day), "size": self._size, "files": state, "heldout_share": self._share}
+        step = Step("plan", 1, asdict(config), inputs)
         return self._folder / f"{step.key()}.json"
 
     def read(self, store: ShardStore | None = None) -> None:
@@ -112,7 +122,8 @@ class Plan(Queue):
 
         UserError if the corpus cannot be read or holds no document.
         """
-        documents = iter(self._corpus)
+        self.heldout = []
+        documents = self._annotated()
         while batch := list(itertools.islice(documents, self._size)):
             if self._is_stopped:
                 return
@@ -128,10 +139,23 @@ class Plan(Queue):
                     self.there += len(batch)
                 self._changed.notify_all()
         self.skipped = self._corpus.skipped()
+        self.heldout_hash = content_hash(self.heldout) if self.heldout else None
+        if self.heldout:
+            self.skipped[HELD_OUT] = len(self.heldout)
         if store and self._path and self._path == self._kept_path():  # nobody wrote to it meanwhile
             with locked(self._folder / "lock"):  # others may be at the same plan
-                atomic_write(self._path, json.dumps([self.documents, self.skipped]).encode())
+                atomic_write(
+                    self._path, json.dumps([self.documents, self.skipped, self.heldout_hash]).encode()
+                )
         self.is_complete = True
+
+    def _annotated(self) -> Iterator[Document]:
+        """The documents to annotate; the others are held out."""
+        for document, is_held_out in split(self._corpus, self._share):
+            if is_held_out:
+                self.heldout.append(document)
+            else:
+                yield document
 
     @contextmanager
     def reading(self, store: ShardStore) -> Iterator[None]:

@@ -1,0 +1,48 @@
+"""Which documents of a corpus are held out: a bounded share, by their texts alone."""
+
+import random
+
+import pytest
+
+from toolformer.data import Document
+from toolformer.data.heldout import LEAST, MOST, split
+
+
+def documents(count: int, first: int = 0) -> list[Document]:
+    return [Document(f"d{n}", f"On day {n} we met.") for n in range(first, first + count)]
+
+
+def held_out(corpus: list[Document], share: float = 0.05) -> set[str]:
+    return {document.text for document, is_held_out in split(corpus, share) if is_held_out}
+
+
+@pytest.mark.parametrize(("count", "number"), [(0, 0), (1, 0), (2, 1), (5, 1), (6, 2), (21, 5), (60, 5)])
+def test_of_few_texts_a_few_are_held_out(count: int, number: int) -> None:
+    assert len(held_out(documents(count))) == number <= LEAST
+
+
+def test_of_many_texts_a_share_is_held_out() -> None:
+    assert 80 < len(held_out(documents(2000))) < 120
+
+
+def test_of_very_many_texts_no_more_are_held_out() -> None:
+    assert len(held_out(documents(2 * MOST), share=0.9)) == MOST
+
+
+def test_nothing_is_held_out_by_a_share_of_0() -> None:
+    assert not held_out(documents(100), share=0)
+
+
+def test_documents_keep_their_order() -> None:
+    assert [document for document, _ in split(documents(300), 0.05)] == documents(300)
+
+
+def test_the_text_alone_decides() -> None:
+    """Not its order, its id, or the corpus that it is in."""
+    corpus = documents(600)
+    shuffled = random.Random(0).sample(corpus, len(corpus))
+    renamed = [Document(f"{n}", document.text, "https://example.org") for n, document in enumerate(shuffled)]
+    assert held_out(renamed, 0.5) == held_out(corpus, 0.5)
+    other = documents(600, first=300)
+    both = {document.text for document in corpus} & {document.text for document in other}
+    assert held_out(other, 0.5) & both == held_out(corpus, 0.5) & both
