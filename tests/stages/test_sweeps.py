@@ -14,7 +14,8 @@ SWEPT = ["system=toolformer", "benchmarks=[dateset]", "decoding.k=0,3"]
 
 def test_an_evaluation_reads_the_training_of_its_seed(root: Path) -> None:
     overrides, results = [*smoke_words(root), "evaluation.limit=2"], Results(root)
-    assert main(["train", *overrides, "data=augmented", "seed=1"]) == 0
+    dataset = f"dataset={results.runs('generate')[0].id}"
+    assert main(["train", *overrides, "data=augmented", "seed=1", dataset]) == 0
     evaluations = run(["evaluate", "-m", *overrides, "system=toolformer", "benchmarks=[dateset]", "seed=0,1"])
     read = {run.setting("seed", 0): results.get(run.made_from[0]).setting("seed", 0) for run in evaluations}
     assert read == {0: 0, 1: 1}
@@ -88,7 +89,7 @@ def test_a_job_that_fails_elsewhere_is_one_line(pipeline: Path, refused: Refused
     [
         (["decodng.k=1,2"], "there is no key 'decodng.k' (did you mean decoding.k=1,2?)"),
         (["seed=1,abc"], "seed=abc"),
-        (["trainer.learning_rate=interval(0,1)"], "interval"),
+        (["trainer.learning_rate=interval(0,1)"], "sweep type"),
         (["hydra/launcher=slrm"], "did you mean slurm?"),
         (["hydra.launcher.memory=8", "hydra/launcher=slurm"], "memory"),
     ],
