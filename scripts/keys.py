@@ -1,8 +1,11 @@
 """The table of keys, made from the schema: docs/keys.md (`python scripts/keys.py > docs/keys.md`)."""
 
-from toolformer.stages.config import keys as schema
+from collections.abc import Sequence
+
+from omegaconf import DictConfig
+
 from toolformer.stages.config.composition import compose
-from toolformer.stages.config.keys import EVERY, Key
+from toolformer.stages.config.keys import EVERY, Key, all_keys, sections
 
 _HEAD = """\
 # Keys
@@ -24,12 +27,12 @@ LIKE = {
 
 def markdown() -> str:
     """The page of all keys."""
-    tables: dict[str, list[str]] = {section: [] for section in (EVERY, *schema.sections())}
-    found = list(schema.keys(*(compose("generate", words) for words in ([], ["setting=paper"]))))
-    values = {key.name: _values(key) for key in found}
+    tables: dict[str, list[str]] = {section: [] for section in (EVERY, *sections())}
+    configs = [compose("generate", overrides) for overrides in ([], ["setting=paper"])]
+    values = {key.name: _values(key, configs) for key in all_keys()}
     differing: dict[str, list[str]] = {group: [] for group in LIKE}
     stages: dict[str, str] = {}
-    for key in found:
+    for key in all_keys():
         group, _, name = key.name.partition(".")
         like = f"{LIKE[group][0]}.{name}" if group in LIKE else ""
         if like not in values:
@@ -46,8 +49,8 @@ def markdown() -> str:
     return "\n".join([_HEAD, *pages])
 
 
-def _values(key: Key) -> str:
-    return "; paper: ".join(dict.fromkeys(f"`{value}`" if value else "" for value in key.values))
+def _values(key: Key, configs: Sequence[DictConfig]) -> str:
+    return "; paper: ".join(dict.fromkeys(f"`{value}`" if value else "" for value in map(key.value, configs)))
 
 
 def _row(name: str, default: str, meaning: str) -> str:

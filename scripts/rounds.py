@@ -18,8 +18,7 @@ from toolformer.results import Run
 from toolformer.results.provenance import command_of
 from toolformer.stages import experiments
 from toolformer.stages.config import compose, validate
-from toolformer.stages.invocation import Invocation
-from toolformer.stages.launch import run_stage
+from toolformer.stages.invocation import Invocation, run_stage
 from toolformer.stages.train import model_folder
 
 SECOND = "${paths.data_dir}/evidence/texts/2.jsonl"
@@ -44,10 +43,10 @@ def prepare(*words: str) -> None:
 
 def main(*words: str) -> int:
     seeds = next((word for word in words if word.startswith("seed=")), "seed=0,1,2")
-    every, words = words, tuple(word for word in words if word != seeds or "," not in word)
+    words = tuple(word for word in words if word != seeds or "," not in word)
     prepare(*words)
     # What its last step would refuse, before hours are spent.
-    experiments.check_data(experiments.plan(["experiment=evidence", *every]))
+    experiments.check_data(experiments.plan(["experiment=evidence", *words]))
     first = done("generate", "tools=[calculator,search]", *words).id
     dates = done("generate", "tools=[calendar]", *words).id
     teacher = done("train", f"dataset={first}+{dates}", "data=augmented", *words, "name=first_round")
@@ -56,7 +55,7 @@ def main(*words: str) -> int:
     second = done("generate", *further, *words, *unprompted).id
     dates = done("generate", "tools=[calendar]", *words, *unprompted).id
     both = ["experiment=evidence", f"dataset={first}+{second}+{dates}", "trainer.max_steps=200"]
-    return toolformer(["run", *both, *words, *([seeds] if "," in seeds else [])])
+    return toolformer(["run", *(["-m", seeds] if "," in seeds else []), *both, *words])
 
 
 if __name__ == "__main__":

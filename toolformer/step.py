@@ -11,10 +11,9 @@ import dataclasses
 import functools
 import hashlib
 import json
-import types
 from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 
 class Mark:
@@ -76,8 +75,6 @@ class Setting:
     default: Any
     """The schema's; `dataclasses.MISSING` where there is none."""
     marks: Mapping[type[Mark], Mark]
-    types: tuple[Any, ...] = ()
-    """The types of its values, `None` aside: `str` of a text."""
 
     @property
     def key(self) -> str:
@@ -107,7 +104,7 @@ def all_settings(
             for key, part in value.items():
                 yield from all_settings(part, (*below, str(key)), own)
         else:
-            yield Setting(below, value, _default(field), own, _types(config.__class__)[field.name])
+            yield Setting(below, value, _default(field), own)
 
 
 def settings_of(config: Any, step: str, without: type[Mark] | None = None) -> dict[str, Any]:
@@ -249,17 +246,6 @@ def marks_of(cls: type, kind: type[M]) -> dict[str, M | None]:
     """The mark of a kind on each field of a dataclass; None for a field without one."""
     marks = {name: marks.get(kind) for name, marks in _marks(cls).items()}
     return {name: mark if isinstance(mark, kind) else None for name, mark in marks.items()}
-
-
-@functools.cache
-def _types(cls: Any) -> dict[str, tuple[Any, ...]]:
-    """The types of each field of a dataclass."""
-    return {name: _parts_of(hint) for name, hint in get_type_hints(cls).items()}
-
-
-def _parts_of(hint: Any) -> tuple[Any, ...]:
-    """The types of a union, else the type alone."""
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def _metadata(hint: Any) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from toolformer.decoding.prompted import PARTED, PromptedDecoder
 from toolformer.lm.language_model import LanguageModel
 from toolformer.results import Results
 from toolformer.stages.compare import compare
-from toolformer.stages.launch import run_stage
+from toolformer.stages.invocation import run_stage
 from toolformer.tools.base import Tool
 from toolformer.tools.calculator import Calculator
 from toolformer.tools.calendar import Calendar

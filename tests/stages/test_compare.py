@@ -13,7 +13,7 @@ from tests.processes import words
 from toolformer.cli import main
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting.candidate_stats import FATES
-from toolformer.results import Results, Run
+from toolformer.results import Results
 from toolformer.results.folder import result_digest
 from toolformer.statistics.paired import mcnemar
 
@@ -54,49 +54,42 @@ def test_wrong_runs_are_one_line(smoke_runs: Path, refused: Refused) -> None:
 
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
-    """A sweep over two systems, which are one and the same model, and two seeds; one of its runs was done before."""
+    """Two systems, which are one and the same model, with two seeds."""
     root = tmp_path_factory.mktemp("seeds")
     asked = [f"model={tiny_folder}", "benchmarks=[dateset,heldout_perplexity]", "evaluation.limit=6"]
-    assert main(["evaluate", *words(root, *asked), "system=model", "seed=1"]) == 0
     assert main(["evaluate", "-m", *words(root, *asked), "system=model,baseline", "seed=0,1"]) == 0
     assert main(["evaluate", *words(root, *asked), "system=model", "benchmarks=[arithmetic]"]) == 0
     return root
 
 
-def sweep_of(root: Path) -> Run:
-    (sweep,) = Results(root).all_runs("sweep")
-    return sweep
-
-
-def both_seeds(root: Path) -> list[Run]:
-    return [run for run in Results(root).runs("evaluate", system="model") if "dateset" in run.tasks]
+def both_seeds(root: Path, system: str) -> str:
+    runs = Results(root).runs("evaluate", system=system)
+    return ",".join(run.id for run in runs if "dateset" in run.tasks)
 
 
 def test_groups_of_seeds_are_compared(seeds: Path, capsys: Capture) -> None:
-    sweep = sweep_of(seeds).id[:8]
-    for first in (f"{sweep}:model", ",".join(run.id for run in both_seeds(seeds))):
-        capsys.readouterr()
-        assert main(["compare", first, f"{sweep}:baseline", "--json", f"paths.root={seeds}"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        assert len(found["first"].split(",")) == 2 and "2 seeds, " in found["first_name"]
-        assert [row["seeds"] for row in found["benchmarks"]] == [[2, 2], [2, 2]]
-        assert found["benchmarks"][0]["comparison"]["difference"]["value"] == 0
+    groups = [both_seeds(seeds, system) for system in ("model", "baseline")]
+    assert main(["compare", *groups, "--json", f"paths.root={seeds}"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["first"].split(",")) == 2 and "2 seeds, " in found["first_name"]
+    assert [row["seeds"] for row in found["benchmarks"]] == [[2, 2], [2, 2]]
+    assert found["benchmarks"][0]["comparison"]["difference"]["value"] == 0
 
 
 def test_wrong_groups_are_one_line(seeds: Path, tmp_path: Path, refused: Refused) -> None:
     root = Path(shutil.copytree(seeds, tmp_path / "runs"))
-    sweep, runs = sweep_of(root).id, both_seeds(root)
-    line = refused("compare", "latest:model", f"{sweep}:baseline", "name=tiny", f"paths.root={root}")
+    models, baselines = (both_seeds(root, system) for system in ("model", "baseline"))
+    line = refused("compare", "latest:model", baselines, "name=tiny", f"paths.root={root}")
     assert "have no benchmark in common (they differ in " in line
-    line = refused("compare", sweep, f"{sweep}:baseline", f"paths.root={root}")
-    assert f"differ in more than their seed (system); name one system of it, as {sweep}:model" in line
+    line = refused("compare", f"{models},{baselines}", baselines, f"paths.root={root}")
+    assert "differ in more than their seed (system)" in line
+    folder = Results(root).get(models.split(",")[0]).folder
     for name, key, value in (("step", "version", 0), ("result", "facts", {"comparison": "of older code"})):
-        path = runs[0].folder / f"{name}.json"
+        path = folder / f"{name}.json"
         record = json.loads(path.read_text())
         record[key] = {**record[key], **value} if isinstance(value, dict) else value
         path.write_text(json.dumps({**record, "digest": result_digest(record)}))
-    listed = ",".join(run.id for run in runs)
-    line = refused("compare", listed, f"{sweep}:baseline", f"paths.root={root}")
+    line = refused("compare", models, baselines, f"paths.root={root}")
     assert "seed (the code that scored them); run the commands of the older ones again" in line
 
 

@@ -16,7 +16,7 @@ from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.results import Results, Run
 from toolformer.stages.evaluation import first_day
-from toolformer.stages.launch import run_stage
+from toolformer.stages.invocation import run_stage
 from toolformer.training import checkpoints
 
 HELDOUT = ["benchmarks=[heldout_perplexity]", "corpus@heldout=jsonl"]

@@ -18,7 +18,7 @@ from toolformer.results import Results
 from toolformer.results.folder import result_digest
 from toolformer.stages import instantiate
 from toolformer.stages.evaluation import prepare
-from toolformer.stages.launch import run_stage
+from toolformer.stages.invocation import run_stage
 from toolformer.stages.train import model_folder
 from toolformer.tools.base import Result, Tool
 from toolformer.training.checkpoints import RECORD

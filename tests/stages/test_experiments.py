@@ -8,7 +8,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from hydra.utils import instantiate
 
 from tests.conftest import GOLDEN, Refused, smoke_words
 from toolformer.decoding.settings import PAPER_SYSTEMS
@@ -18,7 +17,7 @@ from toolformer.results import Results
 from toolformer.stages import experiments
 from toolformer.stages import instantiate as objects
 from toolformer.stages.config import CONF, STAGES, compose, validate
-from toolformer.stages.config.multirun import parse
+from toolformer.stages.config.composition import quoted
 from toolformer.training.settings import Recipe
 
 NAMES = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
@@ -46,8 +45,7 @@ def test_an_experiment_of_ones_own_is_planned(tmp_path: Path) -> None:
     (tmp_path / "conf" / "experiment").mkdir(parents=True)
     text = """# @package _global_
 name: mine
-hydra: {sweeper: {params: {system: "model,toolformer"}}}
-run: {stages: {generate: [], train: [], evaluate: [system]}}
+run: {stages: {generate: {}, train: {}, evaluate: {system: [model, toolformer]}}}
 """
     (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(text)
     words = [f"hydra.searchpath=[file://{tmp_path}/conf]", "experiment=mine", f"paths.root={tmp_path}/runs"]
@@ -74,12 +72,10 @@ def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None
     if name in ("evidence", "loss", "wordings", "perplexity"):
         indexes = [f"tool.{tool}.implementation.retriever.index_path=null" for tool in ("search", "qa")]
         read = [places[0], "corpus.text_field=raw_content", *indexes]
-    sweep = parse("evaluate", [f"experiment={name}", *read])
-    stages = validate(compose("evaluate", sweep.fixed)).run.stages
-    claimed = {key for keys in stages.values() for key in keys}
-    assert claimed == set(sweep.choices), "each swept key is some stage's, and each stage's key is swept"
-    for stage in stages:
-        config = validate(compose(stage, sweep.jobs(stage, stages)[0]))
+    words = [f"experiment={name}", *read]
+    for stage, swept in validate(compose("evaluate", words)).run.stages.items():
+        chosen = [f"{key}={values[0]}" for key, values in swept.items()]
+        config = validate(compose(stage, [*words, *chosen]))
         if stage == "generate":
             assert next(iter(objects.corpus(config.corpus))).text
             assert set(objects.tools(config)) == set(config.tools)
@@ -104,7 +100,7 @@ def test_an_experiments_file_opens_with_its_command(name: str) -> None:
     ]
     assert commands and any(f"experiment={name}" in words or words[-1:] == ["demo"] for words in commands)
     keys = [word.replace("DIR", "/") for word in commands[-1] if "=" in word and word != "model=FOLDER"]
-    keys = [key for key in keys if not key.startswith("seed=")]  # `run` sweeps over several
+    keys = [key for key in keys if not key.startswith("seed=")]  # a sweep's values
     validate(compose("report", keys))
 
 
@@ -115,50 +111,37 @@ def test_an_experiment_is_reported_without_its_data(tmp_path: Path) -> None:
         validate(compose("evaluate", words), "evaluate")
 
 
-def jobs(name: str, stage: str, *more: str) -> list[list[str]]:
-    sweep = parse(stage, [f"experiment={name}", *more])
-    return [
-        [word for word in job if word not in sweep.fixed]
-        for job in sweep.jobs(stage, validate(compose("report", sweep.fixed), "report").run.stages)
-    ]
+def chosen(name: str, stage: str, *more: str) -> list[list[str]]:
+    """What the jobs of a stage differ in."""
+    made = experiments.plan([f"experiment={name}", "setting=default", *more])
+    return [list(job.chosen) for job in made.jobs if job.stage == stage]
 
 
-def test_sweeps_are_those_of_the_paper() -> None:
-    assert jobs("table9", "evaluate") == [[f"decoding.k={k}"] for k in (0, 1, 3, 10)]
-    assert jobs("table9", "train") == jobs("table9", "generate") == [[]]
-    assert jobs("table", "evaluate") == [[f"system={system}"] for system in PAPER_SYSTEMS]
-    assert jobs("table8", "evaluate") == [[f"system={system}"] for system in PAPER_SYSTEMS[:3]]
-    assert len(jobs("figure4", "generate")) == 5 and len(jobs("figure4", "evaluate")) == 15
+def test_sweeps_are_those_of_the_paper(tmp_path: Path) -> None:
+    root = f"paths.root={tmp_path}"
+    assert chosen("table9", "evaluate", root) == [[f"decoding.k={k}"] for k in (0, 1, 3, 10)]
+    assert chosen("table9", "train", root) == chosen("table9", "generate", root) == [[]]
+    assert chosen("table", "evaluate", root) == [[f"system={system}"] for system in PAPER_SYSTEMS]
+    assert chosen("table8", "evaluate", root) == [[f"system={system}"] for system in PAPER_SYSTEMS[:3]]
     # The command line goes before the experiment.
-    assert jobs("table9", "evaluate", "decoding.k=0,5") == [["decoding.k=0"], ["decoding.k=5"]]
-    assert jobs("table9", "evaluate", "decoding.k=3") == jobs("table9", "train", "decoding.k=0,5") == [[]]
-    assert len(jobs("table9", "train", "seed=0,1")) == 2
-    assert len(jobs("perplexity", "train")) == 3 * 2 and len(jobs("perplexity", "evaluate")) == 3 * 3
-
-
-def test_a_stage_by_hand_sweeps_over_what_concerns_it() -> None:
-    for stage, number in (("generate", 1), ("train", 2), ("evaluate", 4)):
-        sweep = parse(stage, ["experiment=smoke", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"])
-        assert sweep.of_hydra == ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
-        assert len(sweep.jobs(stage, validate(compose(stage, sweep.fixed)).run.stages)) == number
+    assert chosen("table9", "evaluate", "decoding.k=3", root) == [[]]
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ([], "name one experiment"),
-        (["experiment=smoke,demo"], "name one experiment"),
+        (["experiment=smoke,demo"], "add -m to sweep"),
         (["experiment=smoke", "model=/a folder, (old)"], "quote a value"),
-        (["experiment=smoke", "seed=1,2", "model=/a (old)"], "model='/a folder, (old)'"),
+        (["-m", "experiment=smoke", "seed=1,2", "model=/a (old)"], "model='/a folder, (old)'"),
         (["experiment=smok"], "Could not find 'experiment/smok' (did you mean smoke?); available options in"),
         (["experiment=evidence", "--plan"], "paths.data_dir is missing"),
-        (["experiment=smoke", "+run.stages.trian=[]"], "did you mean train"),
+        (["experiment=smoke", "+run.stages.trian={}"], "did you mean train"),
         (
             ["experiment=smoke", "data=augmented"],
             "reads a training with data=plain, which this sweep leaves out",
         ),
-        (["experiment=smoke", "seed=range(0,3"], "range(0,3"),
-        (["experiment=smoke", "trainer.learning_rate=interval(0,1)"], "one by one"),
+        (["-m", "experiment=smoke", "seed=range(0,3"], "range(0,3"),
         (["experiment=smoke", f"model={GOLDEN}", "paths.data_dir=/", "benchmarks=[svamp]"], "svamp/svamp"),
     ],
 )
@@ -187,19 +170,34 @@ def test_experiments_share_what_they_have_in_common(tmp_path: Path, places: list
 
 
 @pytest.mark.parametrize(
-    ("overrides", "jobs"),
+    ("stages", "more", "jobs"),
     [
         # M neither calls nor was trained; Toolformer does both.
-        (["system=model,toolformer", "decoding.k=0,3", "trainer.max_steps=1,2"], (1, 2, 1 + 2 * 2, 0, 1)),
+        (
+            {
+                "train": "trainer.max_steps: [1, 2], data: [plain, augmented]",
+                "evaluate": "system: [model, toolformer], decoding.k: [0, 3], trainer.max_steps: [1, 2]",
+            },
+            [],
+            (1, 2, 1 + 2 * 2, 0, 1),
+        ),
         # Trained on another data set.
-        (["system=toolformer_disabled", "tools=[calculator],[calendar]"], (2, 2, 2, 0, 1)),
-        # What a stage does not read makes no further job; nothing is annotated or trained that nobody reads.
-        (["system=toolformer", "++tool.calculator.inference.digits=1,2"], (1, 1, 2, 0, 1)),
-        (["system=model"], (0, 0, 1, 0, 1)),
+        (
+            dict.fromkeys(("generate", "train", "evaluate"), "tools: [[calculator], [calendar]]"),
+            ["system=toolformer_disabled"],
+            (2, 2, 2, 0, 1),
+        ),
+        # What a stage does not read makes no further job.
+        ({"evaluate": "decoding.min_new_tokens: [1, 2]"}, ["system=toolformer"], (1, 1, 2, 0, 1)),
+        # Nothing is annotated or trained that nobody reads.
+        ({}, ["system=model"], (0, 0, 1, 0, 1)),
     ],
 )
-def test_equal_work_is_one_job(overrides: list[str], jobs: tuple[int, ...], tmp_path: Path) -> None:
-    words = ["+experiment=smoke", f"paths.root={tmp_path}", *overrides]
+def test_equal_work_is_one_job(
+    stages: dict[str, str], more: list[str], jobs: tuple[int, ...], tmp_path: Path
+) -> None:
+    swept = [f"++run.stages.{stage}={{{keys}}}" for stage, keys in stages.items()]
+    words = ["+experiment=smoke", f"paths.root={tmp_path}", *swept, *more]
     assert counts(experiments.plan(words)) == jobs
 
 
@@ -207,17 +205,6 @@ def test_a_named_checkpoint_needs_no_training(smoke_runs: Path) -> None:
     (run,) = Results(smoke_runs).runs("train", data="augmented")
     made = experiments.plan([*smoke_words(smoke_runs), f"checkpoint={run.id}", "system=toolformer"])
     assert counts(made) == (0, 0, 1, 0, 1) and len(made.done) == 1
-
-
-def test_slurm_jobs_are_submitits() -> None:
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    own = ("hydra/launcher=slurm", "hydra.launcher.partition=long", "hydra.launcher.mem_gb=8")
-    words = ["experiment=smoke", *own]
-    launcher = compose("evaluate", words, with_hydra=True).hydra.launcher
-    assert launcher.partition == "long" and launcher.mem_gb == 8 and launcher.max_num_timeout == 8
-    with pytest.raises(UserError, match="memory"):
-        compose("evaluate", [*words, "hydra.launcher.memory=8"], with_hydra=True)
-    assert type(instantiate(launcher, submitit_folder="x", _convert_="all")).__name__ == "SlurmLauncher"
 
 
 def test_texts_that_look_like_numbers_stay_as_typed() -> None:
@@ -230,8 +217,7 @@ def test_texts_that_look_like_numbers_stay_as_typed() -> None:
         "true",
     )
     assert config.seed == 3 and compose("generate", ["heldout.path=null"]).heldout.path is None
-    jobs = parse("report", ["experiment=smoke", "name=1e-5,1e-6"]).jobs("report", {"report": ["name"]})
-    assert {compose("report", job).name for job in jobs} == {"1e-5", "1e-6"}
+    assert quoted(["name=1e-5,b", "tool.qa.prompt=7"]) == ["name='1e-5',b", "tool.qa.prompt='7'"]
 
 
 @pytest.mark.parametrize("name", ["a@b", "_x", "../x"])

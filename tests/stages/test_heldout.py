@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from toolformer.stages.launch import run_stage
 
 from tests.conftest import Log, Refused, smoke_words
 from toolformer.data import demo_corpus
 from toolformer.results import Results, Run
 from toolformer.stages import experiments
 from toolformer.stages.config import compose, validate
-from toolformer.stages.launch import run_stage
 
 TEXTS = 24
 HELD_OUT = 5

@@ -14,7 +14,7 @@ from toolformer.errors import UserError
 from toolformer.results import Results, Run
 from toolformer.stages import steps
 from toolformer.stages.config import Config, compose, validate
-from toolformer.stages.launch import run_stage
+from toolformer.stages.invocation import run_stage
 from toolformer.training import trainer
 
 FEW = ["corpus.limit=16", "tool.calculator.filter_threshold=0.3", "tool.calendar.filter_threshold=0.3"]

@@ -6,21 +6,43 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Refused, smoke_words
+from tests.conftest import Capture, Refused, smoke_words
+from toolformer.cli import main
 from toolformer.results import Results, RunInfo
 from toolformer.stages import experiments, steps
 from toolformer.stages.compare import default_of
 from toolformer.stages.config import compose, validate
 from toolformer.stages.versions import VERSIONS
 
+
+def swept(**keys: str) -> list[str]:
+    """Overrides that sweep an experiment's stages over keys."""
+    stages = ("generate", "train", "evaluate")
+    return [
+        f"++run.stages.{stage}={{{', '.join(f'{key}: {keys[key]}' for key in keys)}}}" for stage in stages
+    ]
+
+
 CONFIGURATIONS = {
     "smoke": [],
-    "seeds": ["seed=0,1", "system=model,toolformer"],
-    "thresholds": ["filter_threshold=0.1,0.3", "tool.calculator.filter_threshold=null", "system=toolformer"],
-    "lora": ["trainer.lora_rank=2", "lm.dtype=bfloat16", "system=toolformer_disabled,toolformer"],
+    "seeds": [*swept(seed="[0, 1]"), "system=toolformer"],
+    "thresholds": [
+        *swept(filter_threshold="[0.1, 0.3]"),
+        "tool.calculator.filter_threshold=null",
+        "system=toolformer",
+    ],
+    "lora": [
+        "trainer.lora_rank=2",
+        "lm.dtype=bfloat16",
+        "run.stages.evaluate.system=[toolformer_disabled,toolformer]",
+    ],
     "filters": ["filter.leak=drop", "filter.chance={calendar: 0.5}", "system=toolformer"],
-    "k": ["decoding.k=0,3", "decoding.by_tool={calendar: 1}", "system=toolformer,prompted"],
-    "explained": ["+run.stages.explain=[]", "system=toolformer"],
+    "k": [
+        "decoding.k=3",
+        "decoding.by_tool={calendar: 1}",
+        "run.stages.evaluate.system=[toolformer,prompted]",
+    ],
+    "explained": ["+run.stages.explain={}", "system=toolformer"],
 }
 
 
@@ -69,8 +91,18 @@ def test_a_plan_writes_nothing(smoke_runs: Path, tmp_path: Path) -> None:
 
 def test_a_sweep_that_a_named_run_makes_moot_is_refused(smoke_runs: Path, refused: Refused) -> None:
     (run,) = Results(smoke_runs).runs("generate")
-    said = refused("run", *smoke_words(smoke_runs), f"dataset={run.id}", "filter_threshold=0.1,0.3,0.6")
-    assert f"filter_threshold=0.1,0.3,0.6 makes no difference beside dataset={run.id}; leave one" in said
+    given = "+run.stages.train.filter_threshold=[0.1,0.3]"
+    said = refused("run", *smoke_words(smoke_runs), f"dataset={run.id}", given)
+    assert f"filter_threshold=0.1,0.3 makes no difference beside dataset={run.id}; leave one" in said
+
+
+def test_an_override_that_a_named_run_makes_moot_is_named(smoke_runs: Path, capsys: Capture) -> None:
+    (run,) = Results(smoke_runs).runs("generate")
+    words = [*smoke_words(smoke_runs), f"dataset={run.id}", "filter_threshold=0.1,0.3"]
+    assert main(["run", "-m", "--plan", *words]) == 0
+    said = capsys.readouterr().err
+    for threshold in ("0.1", "0.3"):
+        assert f"filter_threshold={threshold} makes no difference beside dataset={run.id}" in said
 
 
 def test_a_setting_that_is_left_out_is_shown_with_its_default() -> None:

@@ -17,7 +17,7 @@ from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.stages import instantiate, steps
 from toolformer.stages.config import Config, compose, validate
-from toolformer.stages.launch import run_stage
+from toolformer.stages.invocation import run_stage
 from toolformer.tools.base import Result, Tool
 
 TOOLS = '''

@@ -10,7 +10,7 @@ from tests.conftest import Capture, smoke_words
 from toolformer.cli import main
 from toolformer.results import Run
 from toolformer.stages.config import Config, compose, validate
-from toolformer.stages.launch import run_stage
+from toolformer.stages.invocation import run_stage
 from toolformer.stages.train import _threshold, model_folder
 
 

@@ -1,8 +1,10 @@
 """The command line: `toolformer generate | train | evaluate | report`, and the commands of `COMMANDS`.
 
-The configuration of a stage is checked before anything heavy is imported. Bad input ends
-in one line and exit code 2.
+The four stages and `run` are Hydra applications (`application`); their configuration is checked before anything heavy is
+imported. Bad input ends in one line and exit code 2. From Python, `run` returns the runs that a command made.
 """
+
+from __future__ import annotations
 
 import atexit
 import contextlib
@@ -16,14 +18,18 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
+from typing import TYPE_CHECKING
 
-from toolformer.cli.parser import Parser
 from toolformer.credentials import printable
 from toolformer.errors import UsageError, UserError, near
 from toolformer.progress import configure
 
 log = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from toolformer.cli.application import HydraJob
+    from toolformer.results import Run
 
 STAGES = {
     "generate": "annotate a corpus with the calls that help (C*)",
@@ -32,7 +38,7 @@ STAGES = {
     "report": "print the paper's tables from the runs",
 }
 COMMANDS = {
-    "run": "an experiment over all its stages, only what is missing: toolformer run experiment=smoke [--plan]",
+    "run": "an experiment over all its stages, only what is missing: toolformer run experiment=smoke [--plan] [--json]",
     "demo": "all four stages in minutes: a small model teaches itself the calculator",
     "runs": "list runs and what they were made from; toolformer runs log and clean",
     "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
@@ -207,67 +213,47 @@ def _usage() -> str:
     return "\n".join([*lines, "documentation: docs/ of the repository"])
 
 
+def run(arguments: Sequence[str]) -> list[Run]:
+    """Runs a stage, `run` or `demo`; returns the runs of its jobs, those that were done before included.
+
+        (evaluation,) = run(["evaluate", "experiment=demo", "system=toolformer"])
+
+    A sweep's launcher may run jobs in other processes; their runs are not among these. UserError for bad input.
+    """
+    from toolformer.cli.commands import run_experiment
+
+    configure()
+    name, *others = arguments
+    if name in STAGES:
+        return _run_stage(name, others)
+    if name in ("run", "demo"):
+        return run_experiment(others, name)
+    raise UserError(f"{name!r} makes no runs; name one of {', '.join((*STAGES, 'run', 'demo'))}")
+
+
 def _stage(stage: str, arguments: list[str]) -> int:
-    import yaml
-    from omegaconf import OmegaConf
-
-    from toolformer.results.provenance import masked
-    from toolformer.stages.config import compose
-
-    parser = Parser(stage, STAGES[stage], add_help=False, allow_abbrev=False)
-    parser.add_argument(
-        "--multirun", "-m", action="store_true", help="sweep: one run for each value of key=a,b,c"
-    )
-    parser.add_argument("--config-dir", "-cd", help="a folder with your configuration files")
-    parser.add_argument("--cfg", "-c", choices=("job",), help="print the configuration")
-    parser.add_argument("--help", "-h", action="store_true", help="print this help")
-    options = parser.parsed(arguments, "seed=1; see below")
-    overrides = list(options.overrides)
-    if options.config_dir:
-        if not Path(options.config_dir).is_dir():
-            raise UserError(f"--config-dir: there is no folder {options.config_dir}")
-        overrides.append(f"hydra.searchpath=['file://{Path(options.config_dir).absolute()}']")
-    if options.help:
-        from toolformer.cli.help import of_stage
-
-        print(f"{parser.format_help()}\n{of_stage(stage, compose(stage, overrides))}")
-    elif options.cfg:
-        shown = masked(OmegaConf.to_container(compose(stage, overrides)))
-        print(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True), end="")
-    else:
-        _run(stage, overrides, options.multirun)
+    _run_stage(stage, arguments)
     return 0
 
 
-def _run(stage: str, overrides: list[str], multirun: bool) -> None:
-    from toolformer.results.provenance import command_of
-    from toolformer.stages.config import compose, validate
-    from toolformer.stages.config.multirun import parse
-    from toolformer.stages.invocation import Invocation
-    from toolformer.stages.launch import Jobs, apart, label, launch, run_stage
-    from toolformer.stages.sweep import Sweep, swept_keys
+def _run_stage(stage: str, arguments: Sequence[str]) -> list[Run]:
+    from toolformer.cli.application import run_application
+    from toolformer.cli.help import stage_help
 
-    sweep = parse(stage, overrides) if multirun else None
-    config = validate(compose(stage, sweep.fixed if sweep else overrides), stage)
+    return run_application(stage, arguments, partial(_stage_job, stage), partial(stage_help, stage))
+
+
+def _stage_job(stage: str, job: HydraJob) -> list[Run]:
+    from toolformer.results import Run
+    from toolformer.results.provenance import command_of
+    from toolformer.stages.config import validate, with_like
+    from toolformer.stages.invocation import Invocation, run_stage, title_label
+
+    config = validate(with_like(stage, job.config, job.overrides), stage)
     if (others := config.run.experiments) and stage != "report":
         raise UserError(
             f"this experiment combines {len(others)} others; give toolformer {stage} one of {', '.join(others)}"
         )
-    if not sweep:
-        run_stage(stage, config, Invocation(command_of(stage, overrides)))
-        return
-    jobs = sweep.jobs(stage, config.run.stages)
-    for job in jobs:
-        validate(compose(stage, job), stage)
-    differing = apart(jobs)
-    parent = Sweep(
-        config,
-        stage,
-        config.name,
-        [stage, *sorted(overrides)],
-        swept_keys(differing),
-        command_of(stage, overrides, "-m"),
-    )
-    for outcome in launch(Jobs(stage, jobs, [*map(label, differing)], sweep.of_hydra, parent)):
-        if isinstance(outcome, Exception):
-            raise outcome
+    command = command_of(stage, job.overrides)
+    result = run_stage(stage, config, Invocation(command, job.sweep, title_label(job.differing)))
+    return [result] if isinstance(result, Run) else []

@@ -11,7 +11,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ from toolformer.errors import UserError, near
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from toolformer.cli.application import HydraJob
+    from toolformer.results import Run
     from toolformer.stages.experiments import Plan
 
 log = logging.getLogger(__name__)
@@ -182,7 +185,7 @@ def compare(arguments: list[str]) -> int:
     parser = Parser(
         "compare", "two evaluations sample by sample, or two groups of runs that differ only in their seed"
     )
-    parser.add_argument("first", help=f"{_RUN}; several joined by commas, or the id of a sweep over seeds")
+    parser.add_argument("first", help=f"{_RUN}; several joined by commas")
     parser.add_argument("second", help="the same; differences are the second minus the first")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parsed(arguments, "name=demo paths.root=DIR")
@@ -228,34 +231,38 @@ def explain(arguments: list[str]) -> int:
     return 0
 
 
-def run(arguments: list[str], program: str = "run") -> int:
-    parser = Parser(program, "run an experiment over all its stages")
-    parser.epilog = (
-        "the same command resumes where it stopped; hydra/launcher=joblib and others: docs/experiments.md"
-    )
-    plan_only = "only print what is done and what is to do"
-    parser.add_argument("--plan", "--dry-run", action="store_true", help=plan_only)
-    parser.add_argument("--json", action="store_true", help="only print the plan, as JSON")
-    options = parser.parsed(arguments, "experiment=NAME seed=1")
+def run(arguments: list[str], name: str = "run") -> int:
+    run_experiment(arguments, name)
+    return 0
+
+
+def run_experiment(arguments: Sequence[str], name: str = "run") -> list[Run]:
+    """An experiment over all its stages; returns the runs of its jobs."""
+    from toolformer.cli.application import run_application
+    from toolformer.cli.help import run_help
+
+    flags = {"--plan", "--json"} & {*arguments}
+    others = [argument for argument in arguments if argument not in flags]
+    if name == "demo":
+        others.append("experiment=demo")
+    return run_application(name, others, partial(_run_job, flags), run_help, ("--plan", "--json"))
+
+
+def _run_job(flags: Collection[str], job: HydraJob) -> list[Run]:
     from toolformer.stages import experiments
 
-    plan = experiments.plan(options.overrides)
-    if options.json:
+    plan = experiments.plan(job.overrides)
+    if "--json" in flags:
+        done = [plan.done[job.key].id if job.key in plan.done else None for job in plan.jobs]
         rows = [
-            {
-                "stage": job.stage,
-                "job": job.label,
-                "run": plan.done[job.key].id if job.key in plan.done else None,
-            }
-            for job in plan.jobs
+            {"stage": job.stage, "job": job.label, "run": run}
+            for job, run in zip(plan.jobs, done, strict=True)
         ]
         print(json.dumps(rows, indent=1))
     else:
-        console(sys.stdout if options.plan else sys.stderr).print(_table(plan))
+        console(sys.stdout if flags else sys.stderr).print(_table(plan))
     experiments.check_data(plan)
-    if not options.plan and not options.json:
-        experiments.execute(plan)
-    return 0
+    return [] if flags else experiments.execute(plan)
 
 
 def _table(plan: Plan) -> Table:
@@ -273,7 +280,7 @@ def _table(plan: Plan) -> Table:
 
 
 def demo(arguments: list[str]) -> int:
-    return run(["experiment=demo", *arguments], "demo")
+    return run(arguments, "demo")
 
 
 def ui(arguments: list[str]) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from toolformer.credentials import printable
 from toolformer.errors import UserError, near
 from toolformer.stages.config import CONF, compose
-from toolformer.stages.config.keys import CHANGED_FIRST, EVERY, Key, keys, keys_of_tool, sections
+from toolformer.stages.config.keys import EVERY, Key, all_keys, sections
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -29,37 +29,58 @@ def main(arguments: list[str]) -> int:
     if name in {*STAGES, *COMMANDS} - {"help"}:
         return main([name, "--help"])
     ours, paper = compose("generate", []), compose("generate", ["setting=paper"])
-    every = list(keys(ours, paper))
-    every += (key for tool in ours.tool for key in keys_of_tool(str(tool), ours, paper))
-    chosen = [key for key in every if key.name == name or key.name.startswith(f"{name}.")]
+    keys = [*all_keys()]
+    keys += [key.of_tool(str(tool)) for tool in ours.tool for key in keys if "NAME" in key.name]
+    chosen = [key for key in keys if key.name == name or key.name.startswith(f"{name}.")]
     options = _options().get(name, [])
     if not chosen and not options:
-        known = [*(key.name for key in every), *_options(), *STAGES, *COMMANDS]
+        known = [*(key.name for key in keys), *_options(), *STAGES, *COMMANDS]
         raise UserError(f"help: there is no key, group or command {name!r}{near(name, known)}")
     if options:
         print(f"{name}={'|'.join(options)} chooses a file of conf/{name}/")
-    for line in _lines(chosen):
+    for line in _lines(chosen, ours):
         print(line)
     if len(chosen) == 1:
         (key,) = chosen
-        default, paper_value = (value or "must be given" for value in key.values)
-        print(f"  read by: {', '.join(key.readers)}; with setting=paper: {paper_value}")
+        print(
+            f"  read by: {', '.join(key.readers)}; with setting=paper: {key.value(paper) or 'must be given'}"
+        )
     return 0
 
 
-def of_stage(stage: str, config: DictConfig) -> str:
-    """The keys of a stage with their values in `config`: the most used ones, groups of files, all the others."""
-    every = {key.name: key for key in keys(config)}
-    first = [every.pop(name) for name in CHANGED_FIRST[stage]]
-    parts = ["the most used keys, with their defaults:", *_lines(first), ""]
-    parts += ["groups of keys (group=option):"]
-    parts += [f"  {name}: {', '.join(options)}" for name, options in _options().items()]
+def stage_help(stage: str, config: DictConfig) -> str:
+    """The keys of a stage with their values in `config`, and the groups of configuration files."""
+    from toolformer.cli import STAGES
+
+    groups = [f"  {name}: {', '.join(options)}" for name, options in _options().items()]
+    parts = [
+        f"usage: toolformer {stage} [key=value ...]: {STAGES[stage]}",
+        "",
+        "groups of keys (group=option):",
+        *groups,
+    ]
     for section in (stage, *(other for other in sections() if other != stage), EVERY):
-        rest = [key for key in every.values() if key.section == section and {stage, EVERY} & {*key.readers}]
-        if rest:
-            title = f"other keys of {section}:" if section != EVERY else "keys of every stage:"
-            parts += ["", title, *_lines(rest)]
+        keys = [key for key in all_keys() if key.section == section and {stage, EVERY} & {*key.readers}]
+        if keys:
+            title = f"keys of {section}:" if section != EVERY else "keys of every stage:"
+            parts += ["", title, *_lines(keys, config)]
     return "\n".join([*parts, "", "about one key: toolformer help KEY; all as YAML: --cfg job"])
+
+
+def run_help(config: DictConfig) -> str:
+    """The experiments and the options."""
+    from toolformer.cli import COMMANDS
+
+    return "\n".join(
+        [
+            f"usage: toolformer run experiment=NAME [key=value ...]: {COMMANDS['run']}",
+            "",
+            f"experiments: {', '.join(_options()['experiment'])}",
+            "--plan : only print what is done and what is to do",
+            "--json : the same as JSON",
+            "The same command resumes where it stopped; -m repeats it for each value of key=a,b,c.",
+        ]
+    )
 
 
 def _options() -> dict[str, list[str]]:
@@ -70,11 +91,11 @@ def _options() -> dict[str, list[str]]:
     return options
 
 
-def _lines(chosen: Iterable[Key]) -> Iterator[str]:
+def _lines(chosen: Iterable[Key], config: DictConfig) -> Iterator[str]:
     """`  key=value   meaning`, with the meanings in a second column."""
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
     for key in chosen:
-        head = printable(f"  {key.name}={key.values[0]}")
+        head = printable(f"  {key.name}={key.value(config)}")
         text = textwrap.wrap(key.meaning, max(width - _COLUMN, 30))
         if len(head) < _COLUMN - 1 and text:
             head = f"{head.ljust(_COLUMN)}{text.pop(0)}"

@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
     def _key(self, option: str) -> str:
         """A hint at the keys that `--limit 8` may have meant, as they are written: `evaluation.limit=8`."""
-        from toolformer.stages.config.keys import meant
+        from toolformer.stages.config.keys import suggest
 
         if not self._arguments:
             return ""
@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
         position = [*self._arguments, option].index(option) + 1
         if not sign and position < len(self._arguments) and "=" not in self._arguments[position]:
             value = self._arguments[position]
-        return meant(name.replace("-", "_"), value or "...", self.prog.split()[-1])
+        return suggest(name.replace("-", "_"), value or "...", self.prog.split()[-1])
 
     def parsed(self, arguments: Sequence[str], example: str) -> argparse.Namespace:
         """The options; the other arguments are `overrides` of the configuration."""

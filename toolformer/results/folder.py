@@ -80,8 +80,6 @@ class Folder:
         self.data: list[Dataset] = []
         self.read: Mapping[str, str] = {}
         """The fingerprints of the runs that it reads, by id."""
-        self.outcome = "FINISHED"
-        """The status of a sweep whose runs failed is another."""
         self._began = time.monotonic()
         self._spent = 0.0
         self._curves = False
@@ -161,7 +159,7 @@ class Folder:
         """Writes the result, which makes the run done."""
         result: dict[str, Any] = {
             "ended": _now(),
-            "status": self.outcome,
+            "status": "FINISHED",
             "metrics": {**self.latest, "duration_seconds": self._seconds()},
             "tasks": self.tasks,
             "facts": _plain(self.facts),
@@ -171,8 +169,8 @@ class Folder:
         }
         result = json.loads(json.dumps(result, default=str))
         self._write(RESULT, {**result, "digest": result_digest(result)})
-        self._write(STEP, {**read_json(self.path / STEP), "status": self.outcome})
-        self.listener.end(self, self.outcome)
+        self._write(STEP, {**read_json(self.path / STEP), "status": "FINISHED"})
+        self.listener.end(self, "FINISHED")
 
     def fail(self, status: str, error: BaseException) -> None:
         """Writes how the run ended without a result."""

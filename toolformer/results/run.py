@@ -19,8 +19,6 @@ LOCK, NAMES = "lock", "names"
 """The lock of the process that works on it; a folder with a file per experiment, which holds its name."""
 RUN_STEPS = ("generate", "train", "evaluate", "explain")
 """The steps whose results are runs, each in a folder of that name."""
-SWEEP = "sweep"
-"""The step that groups the runs of a sweep."""
 STATUSES = ("FINISHED", "RUNNING", "FAILED", "KILLED")
 FIGURES = {
     "generate": ("documents", "texts_kept", "calls_kept"),

@@ -20,7 +20,7 @@ from filelock import FileLock
 from toolformer.errors import UserError
 from toolformer.results.folder import Folder, Listener, RunInfo, add_name
 from toolformer.results.reading import mapping, read_run
-from toolformer.results.run import LOCK, RUN_STEPS, SWEEP, Run, newest_first
+from toolformer.results.run import LOCK, RUN_STEPS, Run, newest_first
 from toolformer.step import Step
 from toolformer.storage import acquired, lock_file, safe_join, sha256
 
@@ -84,7 +84,7 @@ class Results:
 
     def get(self, run_id: str) -> Run:
         """A run by its id, of any stage. UserError if there is none."""
-        for stage in (*RUN_STEPS, SWEEP):
+        for stage in RUN_STEPS:
             if run := read_run(self.root / stage / run_id) if run_id.isalnum() else None:
                 return run
         raise UserError(f"there is no run {run_id} in {self.root}")
@@ -194,7 +194,7 @@ class Results:
         return f"these commands again, in this order: {'; '.join(commands)}"
 
     def _named(self, stage: str, reference: str) -> Run:
-        matches = [run for run in self.all_runs(*RUN_STEPS, SWEEP) if run.id.startswith(reference)]
+        matches = [run for run in self.all_runs(*RUN_STEPS) if run.id.startswith(reference)]
         matches = matches if len(reference) >= SHORTEST else []
         # One that did not finish, or is of another stage, is reported below.
         matches = [run for run in matches if run.stage == stage and run.status == "FINISHED"] or matches
@@ -230,16 +230,6 @@ class Results:
             else f"run `toolformer {stage}{data}` first, with the same experiment= and name="
         )
         return f"there is no finished {stage} run with {' '.join(conditions)}; {advice}"
-
-    def swept(self, stage: str, reference: str) -> list[Run]:
-        """The finished runs of a stage in the sweep that `reference` names; none if it names no sweep."""
-        if len(reference) < SHORTEST:
-            return []
-        sweep = next((run for run in self.all_runs(SWEEP) if run.id.startswith(reference)), None)
-        if sweep is None:
-            return []
-        held = {str(run_id) for run_id in sweep.facts.get("runs", ())}
-        return [run for run in self.runs(stage) if run.parent == sweep.id or run.id in held]
 
     # Working
 

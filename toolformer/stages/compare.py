@@ -45,7 +45,7 @@ def find_runs(
 
     Args:
         reference: a run id or at least its first six characters, `latest` (of this experiment and seed), `latest:SYSTEM`; several
-            with commas between; the id of a sweep over seeds, or SWEEP:SYSTEM.
+            with commas between.
 
     Raises:
         UserError: there is none, it is not a finished evaluation, or several differ in more than their seed.
@@ -57,8 +57,7 @@ def find_runs(
     cells = frame([*runs.values()], trained, {}).drop_duplicates("id")
     kinds = [*cells.drop_duplicates(KIND).run]
     if len(kinds) > 1:
-        systems = sorted({*cells.system})
-        hint = f"; name one system of it, as {reference}:{systems[-1]}" if len(systems) > 1 else ""
+        hint = ""
         keys = [key for key in _differing(kinds[:1], kinds[1:2]) if key.rpartition(".")[2] != "seed"][:6]
         if not keys and len({run.step.version for run in kinds}) > 1:
             keys, hint = ["the code that scored them"], "; run the commands of the older ones again"
@@ -75,8 +74,6 @@ def _named(results: Results, reference: str, experiment: str | None, seed: int |
         raise UserError(
             f"{reference!r} is not a run; give an id, latest or latest:SYSTEM{near(system, SYSTEMS)}"
         )
-    if swept := results.swept("evaluate", name):
-        return [run for run in swept if system in ("", run.facts.get("system"))]
     facts: dict[str, Any] = {"system": system} if colon and name == "latest" else {}
     return [results.resolve("evaluate", name, experiment, seed, **facts)]
 

@@ -1,28 +1,29 @@
 """Experiments that span stages: what is done, what is to do, and the doing (`toolformer run experiment=NAME`).
 
-An experiment lists its stages, each with the keys that it is swept over (`run.stages`); the values are those of
-hydra.sweeper.params. A job's data and model are those that the same configuration makes in the stages before.
+An experiment lists its stages, each with the keys that it is swept over and their values (`run.stages`). A job's data and
+model are those that the same configuration makes in the earlier stages.
 """
 
 from __future__ import annotations
 
+import gc
+import itertools
+import json
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from toolformer.decoding.settings import PAPER_SYSTEMS, SYSTEMS
-from toolformer.errors import UserError
+from toolformer.errors import UserError, one_line
 from toolformer.results import Run
 from toolformer.results.provenance import command_of, masked_words
 from toolformer.stages import instantiate, steps
 from toolformer.stages.config import STAGES, Config, compose, validate
-from toolformer.stages.config.multirun import Sweep as Choices
-from toolformer.stages.config.multirun import parse
-from toolformer.stages.launch import Jobs, apart, label, launch, run_stage
-from toolformer.stages.sweep import Sweep, swept_keys
-from toolformer.step import Step
+from toolformer.stages.invocation import Invocation, run_stage, title_label
+from toolformer.step import ReadBy, Step, marks_of
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ class Job:
     label: str
     """What distinguishes it from the other jobs of its stage."""
     overrides: Sequence[str]
+    chosen: Sequence[str]
+    """Those of them that this stage is swept over."""
     config: Config = field(repr=False, compare=False)
     """The configuration of these overrides."""
     source: Job | None
@@ -64,10 +67,7 @@ class Plan:
     """All jobs of an experiment, in the order of the stages."""
 
     name: str
-    overrides: Sequence[str]
     jobs: Sequence[Job]
-    of_hydra: Sequence[str]
-    """Overrides of Hydra itself: the launcher and its settings."""
     done: Mapping[str, Run]
     """The runs of jobs that are done, by the job's key."""
 
@@ -83,13 +83,13 @@ def plan(overrides: Sequence[str]) -> Plan:
         raise UserError("run: name one experiment, for example toolformer run experiment=smoke")
     (name,) = names
     jobs: dict[str, Job] = {}
-    sweep = parse("report", overrides)
-    for member in validate(compose("report", sweep.fixed)).run.experiments or [name]:
-        own = [f"experiment={member}" if word.startswith("experiment=") else word for word in overrides]
-        _collect(own, member, jobs)
+    for member in validate(compose("report", overrides)).run.experiments or [name]:
+        of_member = [f"experiment={member}" if word.startswith("experiment=") else word for word in overrides]
+        _collect(of_member, member, jobs)
     ordered = sorted(jobs.values(), key=lambda job: STAGES.index(job.stage))
+    _warn_of_moot(overrides, {job.stage for job in ordered})
     done, needless = _done(ordered)
-    return Plan(name, overrides, [job for job in ordered if job not in needless], sweep.of_hydra, done)
+    return Plan(name, [job for job in ordered if job not in needless], done)
 
 
 def _done(jobs: Sequence[Job]) -> tuple[dict[str, Run], list[Job]]:
@@ -118,30 +118,51 @@ def _done(jobs: Sequence[Job]) -> tuple[dict[str, Run], list[Job]]:
 
 def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> None:
     """Adds an experiment's jobs."""
-    sweep = parse("report", overrides)
-    stages = validate(compose("report", sweep.fixed)).run.stages
+    stages = validate(compose("report", overrides)).run.stages
     if not stages:
         raise UserError(
             f"run: the experiment {name} has no run.stages; docs/experiments.md shows how to write one"
         )
     planned: dict[str, Job] = {}
-    steps_of: dict[tuple[str, ...], str] = {}
+    step_keys: dict[tuple[str, ...], str] = {}
     for stage in sorted(stages, key=STAGES.index):
-        for words in sweep.jobs(stage, stages):
+        for chosen in _choices(stages[stage], overrides):
+            words = [*overrides, *chosen]
             config = validate(compose(stage, words))
-            swept = [word for word in words if word not in sweep.fixed]
+            label = [*chosen]
             if stage in ("evaluate", "explain", "report"):
-                swept += [f"name={config.name}" if stage == "report" else ",".join(config.benchmarks)]
+                label += [f"name={config.name}" if stage == "report" else ",".join(config.benchmarks)]
             step, source = _step(stage, config, jobs | planned)
-            job = Job(stage, step, " ".join(masked_words(swept)), words, config, source)
+            job = Job(stage, step, " ".join(masked_words(label)), words, chosen, config, source)
             planned.setdefault(job.key, jobs.get(job.key) or job)
-            steps_of[stage, *words] = step.key()
-    _check_choices(sweep, steps_of)
+            step_keys[stage, *chosen] = step.key()
+    _check_choices(stages, overrides, step_keys)
     last = max((stage for stage in stages if stage not in SHOWN), key=STAGES.index, default="report")
     wanted = [job for job in planned.values() if job.stage in (last, *SHOWN)]
     for job in wanted:  # and what they read: nothing is annotated or trained that nobody reads
         wanted += [job.source] if job.source else []
     jobs |= {key: job for key, job in planned.items() if job in wanted and key not in jobs}
+
+
+def _choices(swept: Mapping[str, Sequence[Any]], overrides: Sequence[str]) -> Iterator[list[str]]:
+    """The overrides of each job of a stage; a key that the command line sets is not swept over."""
+    values = [
+        [f"{key}={_written(value)}" for value in values]
+        for key, values in swept.items()
+        if key not in _keys(overrides)
+    ]
+    for chosen in itertools.product(*values):
+        yield [*chosen]
+
+
+def _keys(overrides: Sequence[str]) -> set[str]:
+    return {word.lstrip("+~").partition("=")[0] for word in overrides}
+
+
+def _written(value: Any) -> str:
+    """A value as an override has it."""
+    is_plain = isinstance(value, str) and re.fullmatch(r"[\w./-]+", value, re.ASCII)
+    return str(value) if is_plain else json.dumps(value)
 
 
 def _step(stage: str, config: Config, jobs: Mapping[str, Job]) -> tuple[Step, Job | None]:
@@ -186,23 +207,45 @@ def _job(step: Step, config: Config, jobs: Mapping[str, Job]) -> Job | None:
     return next((job for job in alike if job.config.name == config.name), alike[0] if alike else None)
 
 
-def _check_choices(sweep: Choices, steps_of: Mapping[tuple[str, ...], str]) -> None:
-    """UserError for a swept key by which no work differs, since a run that is named has decided it already.
+def _check_choices(
+    stages: Mapping[str, Mapping[str, Sequence[Any]]],
+    overrides: Sequence[str],
+    step_keys: Mapping[tuple[str, ...], str],
+) -> None:
+    """UserError for a key of `run.stages` by which no work differs, since a run that is named has decided it already.
 
     Args:
-        steps_of: the key of the step by the overrides of a job.
+        step_keys: the key of the step by the stage and what was chosen for it.
     """
-    named = [word for word in sweep.fixed if re.match(r"(dataset|checkpoint)=(?!latest$)", word)]
-    for key, values in sweep.choices.items() if named else ():
+    swept = {key: values for keys in stages.values() for key, values in keys.items()}
+    named = _named_runs(overrides)
+    for key, values in swept.items() if named else ():
+        options = {f"{key}={_written(value)}" for value in values}
         others: dict[tuple[str, ...], set[str]] = {}
-        for words, step in steps_of.items():
-            if swept := {*values} & {*words}:
-                others.setdefault(tuple(word for word in words if word not in swept), set()).add(step)
+        for chosen, step in step_keys.items():
+            if options & {*chosen}:
+                others.setdefault(tuple(word for word in chosen if word not in options), set()).add(step)
         if len(values) > 1 and others and all(len(distinct) == 1 for distinct in others.values()):
-            listed = ",".join(value.partition("=")[2] for value in values)
             raise UserError(
-                f"run: {key}={listed} makes no difference beside {named[0]}; leave one of the two out"
+                f"run: {key}={','.join(map(_written, values))} makes no difference beside {named[0]}; leave one of the two out"
             )
+
+
+def _named_runs(overrides: Sequence[str]) -> list[str]:
+    return [word for word in overrides if re.match(r"(dataset|checkpoint)=(?!latest$)", word)]
+
+
+def _warn_of_moot(overrides: Sequence[str], stages: Collection[str]) -> None:
+    """Names the overrides that only stages read whose results are named."""
+    readers = {key: mark.stages for key, mark in marks_of(Config, ReadBy).items() if mark}
+    moot = [
+        word
+        for word in masked_words(overrides)
+        for key in _keys([word])
+        if not {"run", *stages} & {*readers.get(key.partition(".")[0], stages)}
+    ]
+    if moot and (named := _named_runs(overrides)):
+        log.warning("run: %s makes no difference beside %s", " ".join(moot), named[0])
 
 
 def check_data(plan: Plan) -> None:
@@ -215,64 +258,49 @@ def check_data(plan: Plan) -> None:
             suite.check_data(job.config.benchmarks, paths.data_dir, paths.tasks_dir)
 
 
-def execute(todo: Plan) -> None:
-    """Does what is missing, stage by stage.
+def execute(todo: Plan) -> list[Run]:
+    """Does what is missing, stage by stage; returns the runs of all jobs, in their order.
 
     Raises:
         UserError: bad input; what is finished is kept, and the same command resumes.
-        Exception: what the first job that failed had raised, after the others of its stage, what does not read its
-            result, and the report.
+        Exception: what the first job that failed had raised, after all jobs that do not read its result, and the report.
     """
+    from toolformer.stages.report import report
+
     started = time.monotonic()
-    done = {*todo.done}
+    runs = dict(todo.done)
     for job in todo.jobs:  # done under another name, it belongs to this experiment too
         if run := todo.done.get(job.key):
             instantiate.finished_results(job.config).add_name(run, job.config.name)
-    failed: list[Exception] = []
-    for stage in STAGES:
-        jobs = [job for job in todo.jobs if job.stage == stage and job.key not in done]
-        if stage == "report":  # tables of what is there, also where something failed
-            for job in jobs if done or not failed else ():
-                try:
-                    run_stage("report", job.config)
-                except UserError as error:
-                    failed.append(error)
+    errors: list[Exception] = []
+    for number, job in enumerate(todo.jobs, 1):
+        if job.key in runs:
             continue
-        ready = [job for job in jobs if job.source is None or job.source.key in done]
-        for job in jobs:
-            if job not in ready:
-                log.warning("%s: %s %s left out: what it reads has failed", todo.name, stage, job.label)
-        for job, outcome in zip(ready, _side_by_side(todo, stage, ready), strict=True):
-            if isinstance(outcome, Exception):
-                failed.append(outcome)
-            elif outcome:
-                done.add(job.key)
-    if failed:
-        raise failed[0]
+        if job.source and job.source.key not in runs:
+            log.warning("%s: %s %s left out: what it reads has failed", todo.name, job.stage, job.label)
+            continue
+        try:
+            if job.stage == "report":  # tables of what is there, also where something failed
+                if runs or not errors:
+                    report(job.config, brief=True)
+                continue
+            log.info(
+                "%s: %d of %d, %s", todo.name, number, len(todo.jobs), f"{job.stage} {job.label}".strip()
+            )
+            runs[job.key] = _run(job)
+        except Exception as error:
+            log.error("%s: failed: %s", f"{job.stage} {job.label}".strip(), one_line(error, 1000))
+            errors.append(error)
+    if errors:
+        raise errors[0]
     log.info("%s: done in %.1f minutes", todo.name, (time.monotonic() - started) / 60)
+    return [runs[job.key] for job in todo.jobs if job.key in runs]
 
 
-def _side_by_side(todo: Plan, stage: str, jobs: Sequence[Job]) -> list[str | Exception | None]:
-    """The jobs of a stage as a sweep; of each the run's id, or what it raised."""
-    if not jobs:
-        return []
-    every = [job for job in todo.jobs if job.stage == stage]
-    log.info("%s: %s, %d of %d to do", todo.name, stage, len(jobs), len(every))
-    # Of all its jobs, done or not: what distinguishes a run does not depend on when it is made.
-    differing = dict(zip([job.key for job in every], apart([job.overrides for job in every]), strict=True))
-    sweep = None
-    if len(every) > 1:
-        overrides = sorted(set(todo.overrides) - set(todo.of_hydra))  # whichever launcher resumes
-        sweep = Sweep(
-            jobs[0].config,
-            stage,
-            todo.name,
-            [todo.name, stage, *overrides],
-            swept_keys(differing.values()),
-            command_of("run", todo.overrides),
-        )
-    overrides_of = [[*job.overrides, *(f"{key}={run}" for key, run in job.reads.items())] for job in jobs]
-    done = [todo.done[job.key].id for job in every if job.key in todo.done]
-    return launch(
-        Jobs(stage, overrides_of, [label(differing[job.key]) for job in jobs], todo.of_hydra, sweep, done)
-    )
+def _run(job: Job) -> Run:
+    gc.collect()  # models of earlier jobs
+    overrides = [*job.overrides, *(f"{key}={run}" for key, run in job.reads.items())]
+    invocation = Invocation(command_of(job.stage, overrides), label=title_label(job.chosen))
+    dataset, checkpoint = (job.reads.get(key, getattr(job.config, key)) for key in ("dataset", "checkpoint"))
+    run: Run = run_stage(job.stage, replace(job.config, dataset=dataset, checkpoint=checkpoint), invocation)
+    return run

@@ -1,24 +1,28 @@
-"""How a stage was asked for: what it logs of its command, and nothing that decides its result."""
+"""How a stage was started: its command and its sweep, which decide no result."""
 
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from toolformer.results import Run, RunInfo
-from toolformer.results.provenance import describe, git_commit, run_name
+from toolformer.results.provenance import describe, git_commit, masked_words, run_name
 from toolformer.stages.config import Config
+
+_IN_TITLES = ("system=", "decoding.k=", "model=", "data=", "dataset=", "checkpoint=", "wording=")
+"""Overrides that a run's title shows anyway."""
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """The command of a stage, and its place in a sweep."""
+    """The command of a stage, and its sweep."""
 
     command: str = ""
     """The command line, without secrets."""
     parent: str = ""
     """The id of the sweep that it belongs to."""
     label: str = ""
-    """What distinguishes it from the other runs of the sweep, for its name."""
+    """What distinguishes it from the other runs of the sweep, for its title."""
 
     def run_info(
         self,
@@ -40,6 +44,20 @@ class Invocation:
         return RunInfo(title, asdict(config), self.command, config.name, self.parent, description, facts)
 
 
+DIRECT = Invocation()
+"""From Python, by no command."""
+
+
+def run_stage(stage: str, config: Config, invocation: Invocation = DIRECT) -> Any:
+    """Runs a stage with a valid configuration; returns its run, or the report."""
+    return getattr(importlib.import_module(f"toolformer.stages.{stage}"), stage)(config, invocation)
+
+
+def title_label(overrides: Iterable[str]) -> str:
+    """The overrides that distinguish a run, without those that its title shows anyway, and without secrets."""
+    return " ".join(masked_words(word for word in overrides if not word.startswith(_IN_TITLES)))
+
+
 def already_done(run: Run) -> str:
     """That a run is done, and by which commit if the code has changed since, or may have."""
     commit = git_commit()
@@ -48,7 +66,3 @@ def already_done(run: Run) -> str:
     if run.commit.endswith("-dirty"):
         return f"already done, by commit {run.commit[:8]} with uncommitted changes"
     return f"already done, by commit {run.commit[:8]}; the code has changed since"
-
-
-DIRECT = Invocation()
-"""From Python, by no command."""

@@ -10,6 +10,7 @@ from toolformer.reporting import build as build_report
 from toolformer.results import Results
 from toolformer.stages import instantiate
 from toolformer.stages.config import Config
+from toolformer.stages.invocation import DIRECT, Invocation
 from toolformer.stages.train import summary
 from toolformer.storage import safe_join
 
@@ -23,7 +24,7 @@ SUMMARY = (
 """Tables that sum up an experiment."""
 
 
-def report(config: Config, brief: bool = False) -> Report:
+def report(config: Config, invocation: Invocation = DIRECT, brief: bool = False) -> Report:
     """Writes Markdown, LaTeX, HTML and the figures under the runs folder, and prints the tables or, `brief`, a summary."""
     root = Path(config.paths.root)
     Results(root).check_root()

@@ -11,5 +11,4 @@ VERSIONS = {
     "answer": 2,
     "evaluate": 2,
     "explain": 2,
-    "sweep": 2,
 }

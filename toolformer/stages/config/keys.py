@@ -1,136 +1,124 @@
-"""The keys of the configuration as they are read: each with its meaning, from the schema's docstrings, and its defaults."""
+"""The keys of the configuration, each with its meaning, its type and its default: the JSON schema that pydantic makes of
+`schema`."""
 
-import ast
-import dataclasses
 import functools
-import inspect
-import itertools
 import json
 import re
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 from toolformer.credentials import SECRETS
 from toolformer.results.provenance import masked, masked_words
-from toolformer.stages.config.schema import Config, ToolConfig
+from toolformer.stages.config import schema
+from toolformer.stages.config.schema import Config, ToolConfig, adapter
 from toolformer.step import ReadBy, all_settings, marks_of
 
 EVERY = "Every stage"
 EVALUATING = ("complete", "tool", "explain")
 """Commands with the configuration of `evaluate`."""
-CHANGED_FIRST = {
-    "generate": ("model", "corpus.source", "corpus.path", "corpus.limit", "tools", "tool.NAME.filter_threshold", "tool.NAME.samples", "engine.workers", "name"),
-    "train": ("dataset", "data", "model", "trainer.max_steps", "trainer.learning_rate", "trainer.batch_size", "name"),
-    "evaluate": ("system", "checkpoint", "benchmarks", "evaluation.limit", "decoding.k", "tools", "paths.data_dir", "name"),
-    "report": ("name", "paper", "paths.root"),
-}  # fmt: skip
-"""What `toolformer STAGE --help` begins with."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Key:
-    """A key, what it means, and its value in each of some configurations."""
+    """A key; those of a tool are below `tool.NAME`."""
 
     name: str
     meaning: str
-    values: tuple[str, ...]
-
-    @property
-    def readers(self) -> tuple[str, ...]:
-        """The stages or the commands that read it, the one that it is listed with first."""
-        return _readers().get(self.name.partition(".")[0], (EVERY,))
+    default: Any
+    is_text: bool
+    readers: tuple[str, ...]
+    """The stages or commands that read it, the one that it is listed with first."""
 
     @property
     def section(self) -> str:
         """The stage or command that it is listed with."""
         return self.readers[0]
 
+    def of_tool(self, tool: str) -> "Key":
+        return replace(self, name=self.name.replace("NAME", tool))
+
+    def value(self, config: DictConfig) -> str:
+        """Its value in a configuration as one writes it, with secrets masked; empty where there is none."""
+        above, _, name = self.name.rpartition(".")
+        node = OmegaConf.select(config, above) if above else config
+        value = self.default
+        if node and name in node and not OmegaConf.is_interpolation(node, name):
+            value = MISSING if OmegaConf.is_missing(node, name) else node[name]
+        if value == MISSING:
+            return ""
+        plain = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+        plain = masked(plain, name in SECRETS)
+        text = json.dumps(plain) if plain is None or isinstance(plain, bool) else str(plain)
+        return text.replace("'", "") or "(empty)"
+
 
 @functools.cache
-def _readers() -> dict[str, tuple[str, ...]]:
-    """The stages that read each group of keys that not all of them read."""
-    marks = {field: mark for field, mark in marks_of(Config, ReadBy).items() if mark}
-    return {field: mark.stages for field, mark in marks.items()}
+def all_keys() -> tuple[Key, ...]:
+    """Every key of the schema."""
+    definitions = adapter(Config).json_schema()["$defs"]
+    readers = {field: mark.stages for field, mark in marks_of(Config, ReadBy).items() if mark}
+
+    def visit(definition: str, above: str) -> Iterator[Key]:
+        inherited = _inherited_meanings(getattr(schema, definition))
+        for name, part in definitions[definition]["properties"].items():
+            path = f"{above}{name}"
+            if path == "tool":
+                yield from visit("ToolConfig", "tool.NAME.")
+            elif "$ref" in part:
+                yield from visit(part["$ref"].rpartition("/")[2], f"{path}.")
+            else:
+                kinds = {kind.get("type") for kind in (part, *part.get("anyOf", ()))}
+                default = part.get("default", {"object": {}, "array": []}.get(part.get("type"), MISSING))
+                meaning = " ".join(part.get("description", inherited.get(name, "")).split())
+                stages = readers.get(path.partition(".")[0], (EVERY,))
+                yield Key(path, meaning, default, "string" in kinds, stages)
+
+    return tuple(visit("Config", ""))
+
+
+def _inherited_meanings(cls: type) -> dict[str, str]:
+    """The docstrings of the fields that a dataclass inherits, which pydantic leaves out."""
+    meanings: dict[str, str] = {}
+    for base in filter(is_dataclass, cls.__mro__[1:]):
+        properties = adapter(base).json_schema()["$defs"][base.__name__]["properties"]
+        meanings |= {name: part["description"] for name, part in properties.items() if "description" in part}
+    return meanings
 
 
 def sections() -> list[str]:
     """The stages and commands that keys are listed with, in the order of the schema, without `EVERY`."""
-    return list(dict.fromkeys(stages[0] for stages in _readers().values()))
+    return [section for section in dict.fromkeys(key.section for key in all_keys()) if section != EVERY]
 
 
-def default_of(key: str) -> Any:
-    """The schema's default of a key, which may follow the names of the steps whose setting it is; empty if it has none."""
-    key = re.sub(r"^(?:(?:train|generate|annotate|answer)(?:\[\d+\])?\.)*", "", key)
-    schema, key = (
-        (ToolConfig(), key.split(".", 2)[2])
-        if key.count(".") > 1 and key.startswith("tool.")
-        else (Config(), key)
-    )
-    return next((setting.default for setting in all_settings(schema) if setting.key == key), "")
+def is_text(name: str) -> bool:
+    """Whether the value of a key is a text."""
+    name = re.sub(r"^tool\.\w+\.", "tool.NAME.", name)
+    return any(key.name == name and key.is_text for key in all_keys())
 
 
-def meanings(schema: type) -> dict[str, str]:
-    """The docstring below each field of a dataclass and of those that it inherits from, in one line."""
-    texts: dict[str, str] = {}
-    for cls in filter(dataclasses.is_dataclass, reversed(schema.__mro__)):
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-        assert isinstance(tree, ast.ClassDef)
-        for field, text in itertools.pairwise(tree.body):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                texts[ast.unparse(field.target)] = " ".join(str(ast.literal_eval(text.value)).split())
-    return texts
-
-
-def keys(*configs: Any) -> Iterator[Key]:
-    """Every key, with its value in each of the configurations; those of a tool once, below `tool.NAME`."""
-    return _below(Config(), configs, "")
-
-
-def meant(name: str, value: str, command: str) -> str:
+def suggest(name: str, value: str, command: str) -> str:
     """A hint at the keys whose last part is that of `name`, as one writes them: ` (did you mean decoding.k=3?)`.
 
     Of several, those that the command's stage reads; three at most. Empty where there is none.
     """
     last = name.rpartition(".")[2]
     stage = "evaluate" if command in EVALUATING else command
-    found = [key for key in keys() if key.name.rpartition(".")[2] == last]
-    found.sort(key=lambda key: (key.section != stage, key.name.count(".")))
-    found = (
-        [key for key in found if key.name == name] or [key for key in found if stage in key.readers] or found
+    keys = [key for key in all_keys() if key.name.rpartition(".")[2] == last]
+    keys.sort(key=lambda key: (key.section != stage, key.name.count(".")))
+    keys = [key for key in keys if key.name == name] or [key for key in keys if stage in key.readers] or keys
+    suggestions = masked_words(f"{key.name}={value}" for key in keys[:3])
+    return f" (did you mean {', '.join(suggestions)}?)" if keys else ""
+
+
+def default_of(key: str) -> Any:
+    """The schema's default of a key, which may follow the names of the steps whose setting it is; empty if it has none."""
+    key = re.sub(r"^(?:(?:train|generate|annotate|answer)(?:\[\d+\])?\.)*", "", key)
+    config, key = (
+        (ToolConfig(), key.split(".", 2)[2])
+        if key.count(".") > 1 and key.startswith("tool.")
+        else (Config(), key)
     )
-    shown = masked_words(f"{key.name}={value}" for key in found[:3])
-    return f" (did you mean {', '.join(shown)}?)" if found else ""
-
-
-def keys_of_tool(tool: str, *configs: Any) -> Iterator[Key]:
-    """The keys of one tool."""
-    return _below(ToolConfig(), [config.tool[tool] for config in configs], f"tool.{tool}.")
-
-
-def _below(schema: Any, sides: Sequence[Any], above: str) -> Iterator[Key]:
-    texts = meanings(type(schema))
-    own = vars(type(schema))["__annotations__"]
-    for field in sorted(dataclasses.fields(schema), key=lambda field: field.name not in own):
-        key, default = f"{above}{field.name}", getattr(schema, field.name)
-        if key == "tool":
-            yield from _below(ToolConfig(), [{} for _ in sides], "tool.NAME.")
-        elif dataclasses.is_dataclass(default):
-            yield from _below(default, [side.get(field.name, {}) for side in sides], f"{key}.")
-        else:
-            values = tuple(_shown(side, field.name, default) for side in sides)
-            yield Key(key, texts.get(field.name, ""), values)
-
-
-def _shown(side: Any, name: str, default: Any) -> str:
-    """A value as one writes it, with secrets masked; empty where there is none."""
-    value = default
-    if name in side and not OmegaConf.is_interpolation(side, name) and not OmegaConf.is_missing(side, name):
-        value = side[name]
-    if value == "???":
-        return ""
-    value = masked(OmegaConf.to_container(value) if OmegaConf.is_config(value) else value, name in SECRETS)
-    text = json.dumps(value) if value is None or isinstance(value, bool) else str(value)
-    return re.sub("'", "", text) or "(empty)"
+    return next((setting.default for setting in all_settings(config) if setting.key == key), "")

@@ -1,6 +1,7 @@
 """One line for whatever is wrong with a configuration: the key, the reason, what to do."""
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from hydra.errors import MissingConfigException, OverrideParseException
@@ -15,6 +16,14 @@ _QUOTING = (
     """"model='/a folder, (old)'\""""
 )
 _NOISE = ("object_type", "reference_type", "Set the environment", "Config search path", "provider=")
+
+
+_PLUGINS = {
+    "joblib": "make setup EXTRA=launchers",
+    "submitit": "make setup EXTRA=launchers",
+    "ray": "make setup EXTRA=ray, then pip install --no-deps hydra-ray-launcher==1.2.2",
+}
+"""What installs each launcher's plugin."""
 
 
 def one_line(error: BaseException) -> str:
@@ -38,6 +47,9 @@ def one_line(error: BaseException) -> str:
     text = " ".join(line for line in lines if not line.startswith("full_key:"))
     text = re.sub(r"\w+ raised while composing config: ", "", text)
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        launcher = re.fullmatch(r"hydra/launcher/([a-z]+)\w*", error.missing_cfg_file)
+        if launcher and launcher[1] in _PLUGINS:
+            return f"hydra/launcher: {launcher[1]} is not installed: {_PLUGINS[launcher[1]]}"
         hint = near(error.missing_cfg_file.rpartition("/")[2], error.options or ())
         text = text.removeprefix("In 'base': ").replace(" Available", f"{hint}; available", 1)
     text = re.sub(
@@ -51,12 +63,13 @@ def one_line(error: BaseException) -> str:
     return f"{key}: {text}" if key and key not in text else text
 
 
-def first(error: ValidationError) -> str:
-    """The first thing that pydantic finds wrong, in one line."""
+def first_error(error: ValidationError, known: Collection[str] = ()) -> str:
+    """The first thing that pydantic finds wrong, in one line; an unknown key with the nearest of the known ones."""
     details = error.errors()[0]
     context: dict[str, Any] = details.get("ctx", {})
-    key = ".".join(map(str, details["loc"]))
+    path = details["loc"][1:] if isinstance(details["loc"][0], int) else details["loc"]  # of a list of one
+    key = ".".join(map(str, path))
     if details["type"] == "unexpected_keyword_argument":
-        return f"there is no key {key!r}"
+        return f"there is no key {key!r}{near(key, known)}"
     value = repr(details["input"]) if SECRETS.isdisjoint(details["loc"]) else MASK
     return f"{key} is {value}; {context.get('error', details['msg'])}"

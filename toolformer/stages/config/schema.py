@@ -7,11 +7,11 @@ OmegaConf reads the types, pydantic the bounds (`validate`). docs/keys.md is mad
 
 import functools
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
-from pydantic import Field
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from toolformer.annotation.candidates import PreFilters, Proposing, Sampling
 from toolformer.benchmarks import PAPER, WORDINGS
@@ -33,6 +33,7 @@ from toolformer.step import NOTHING, Decides, Private, ReadBy, Varies
 from toolformer.tools.runtime import Limits, Seconds
 from toolformer.training.settings import Recipe
 
+T = TypeVar("T")
 STAGES = ("generate", "train", "evaluate", "explain", "report")
 NAME = r"[A-Za-z0-9][A-Za-z0-9_ .+=-]{0,99}"
 OF_SOURCES = ("toolformer.tools.user.functions.FunctionTool", "toolformer.tools.user.mcp.McpTool")
@@ -244,8 +245,8 @@ class TrackingConfig:
 class RunConfig:
     """What `toolformer run` does; decides no result."""
 
-    stages: dict[Annotated[str, OneOf(*STAGES)], list[str]] = field(default_factory=dict)
-    """The stages, each with the keys of hydra.sweeper.params that it is swept over."""
+    stages: dict[Annotated[str, OneOf(*STAGES)], dict[str, list[Any]]] = field(default_factory=dict)
+    """The stages, each with the keys that it is swept over and their values: {evaluate: {decoding.k: [0, 10]}}."""
     experiments: list[str] = field(default_factory=list)
     """Other experiments, whose stages are run instead."""
 
@@ -338,6 +339,13 @@ class Config:
     """Run: the stages of an experiment."""
     paths: PathsConfig = field(default_factory=PathsConfig)
     tracking: Annotated[TrackingConfig, Private(decides=False)] = field(default_factory=TrackingConfig)
+
+
+@functools.cache
+def adapter(cls: type[T]) -> TypeAdapter[list[T]]:
+    """pydantic's view of a dataclass: of a list of them, since it takes no settings for a plain dataclass alone."""
+    settings = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    return TypeAdapter(list[cls], config=settings)  # type: ignore[valid-type]
 
 
 @functools.cache

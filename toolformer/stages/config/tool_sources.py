@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from toolformer.data.bounds import Matching
 from toolformer.errors import UserError, near
-from toolformer.stages.config.messages import first
+from toolformer.stages.config.messages import first_error
 from toolformer.stages.config.schema import OF_SOURCES, Config, DemonstrationConfig, ToolConfig
 from toolformer.tools import prompt_sets
 from toolformer.tools.user.describe import Description, draft
@@ -70,7 +70,7 @@ def _read(given: Any) -> Source:
     try:
         source = TypeAdapter(Source).validate_python(dict(given))
     except ValidationError as error:
-        raise UserError(first(error)) from error
+        raise UserError(first_error(error)) from error
     if sum(one is not None for one in (source.python, source.command, source.url)) != 1:
         raise UserError("name exactly one of python, command and url")
     if source.url is not None and re.search(r"//[^/]*@", source.url):

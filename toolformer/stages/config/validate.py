@@ -1,29 +1,21 @@
 """From a composed configuration to typed objects; impossible values are refused by key, before any model is loaded."""
 
-import functools
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from toolformer.data.files import DEMO_SPLITS
 from toolformer.decoding.settings import BATCH_SIZE, check_decoding
 from toolformer.errors import UserError, near
-from toolformer.stages.config.messages import first, one_line
-from toolformer.stages.config.schema import Config, CorpusConfig
+from toolformer.stages.config.keys import all_keys
+from toolformer.stages.config.messages import first_error, one_line
+from toolformer.stages.config.schema import Config, CorpusConfig, adapter
 from toolformer.step import all_settings
 from toolformer.tools import prompt_sets
-
-
-@functools.cache
-def _adapter() -> TypeAdapter[Config]:
-    return TypeAdapter(Config)
 
 
 def validate(config: DictConfig, stage: str = "") -> Config:
@@ -39,10 +31,9 @@ def validate(config: DictConfig, stage: str = "") -> Config:
     assert isinstance(values, dict)
     values.pop("hydra", None)
     try:
-        typed = _adapter().validate_python(values)
+        (typed,) = adapter(Config).validate_python([values])
     except ValidationError as error:
-        raise UserError(first(error)) from error
-    _check_keys(values, typed)
+        raise UserError(first_error(error, [key.name for key in all_keys()])) from error
     # A tool may change the working directory; what is written stays in one place.
     typed.paths.root = os.path.abspath(Path(typed.paths.root).expanduser())
     prompt_sets.check_set(typed.prompts)
@@ -55,17 +46,6 @@ def validate(config: DictConfig, stage: str = "") -> Config:
         _check_data(typed)
     _check_together(typed)
     return typed
-
-
-def _check_keys(values: Mapping[Any, Any], typed: Any, path: str = "") -> None:
-    """A `+` before a key lets Hydra add any, also a misspelt one."""
-    for key, value in values.items():
-        of_key = typed[key] if isinstance(typed, dict) else getattr(typed, key, None)
-        known = [path + each.name for each in fields(typed)] if is_dataclass(typed) else [path + key]
-        if path + key not in known:
-            raise UserError(f"there is no key {path + key!r}{near(path + key, known)}")
-        if isinstance(value, dict) and (is_dataclass(of_key) or key == "tool"):
-            _check_keys(value, of_key, f"{path}{key}.")
 
 
 def _check_tools(config: Config) -> None:

@@ -99,7 +99,9 @@ class Plan(Queue):
         self._folder = Path(config.paths.root) / "annotate" / "plans"
         self._path = self._kept_path()
         with suppress(OSError, ValueError, TypeError, AttributeError):  # there is none, or it was damaged
-            documents, skipped, heldout = json.loads(self._path.read_bytes()) if self._path else ({}, {}, None)
+            documents, skipped, heldout = (
+                json.loads(self._path.read_bytes()) if self._path else ({}, {}, None)
+            )
             self.documents, self.skipped = (
                 {name: int(count) for name, count in counts.items()} for counts in (documents, skipped)
             )

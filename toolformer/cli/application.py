@@ -1,0 +1,180 @@
+"""The stages and `run` as Hydra applications: `-m`, launchers, `--cfg`, `--config-dir` and `--help` are Hydra's.
+
+A sweep's jobs are a group in MLflow. Nothing of Hydra's is written but `sweeps/ID`, where launchers keep their files.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+import yaml
+from hydra.core.hydra_config import HydraConfig
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from toolformer.errors import UsageError, near, one_line
+from toolformer.progress import configure
+from toolformer.results import Run
+from toolformer.results.provenance import masked, masked_words
+from toolformer.stages.config import CONF, register
+from toolformer.stages.config.composition import VERSION_BASE, composition_errors, quoted
+from toolformer.stages.config.keys import suggest
+
+log = logging.getLogger(__name__)
+
+_FLAGS = "\n\nflags of Hydra:\n$FLAGS_HELP"
+"""What Hydra adds to the text of `--help`."""
+
+
+@dataclass(frozen=True)
+class HydraJob:
+    """A job of an application, in whichever process a launcher runs it."""
+
+    config: DictConfig
+    overrides: Sequence[str]
+    """Which compose its configuration."""
+    sweep: str = ""
+    """The id of the sweep that it belongs to."""
+    differing: Sequence[str] = ()
+    """The overrides that distinguish it from the other jobs of the sweep."""
+
+
+def run_application(
+    name: str,
+    arguments: Sequence[str],
+    task: Callable[[HydraJob], Sequence[Run]],
+    describe: Callable[[DictConfig], str],
+    options: Sequence[str] = (),
+) -> list[Run]:
+    """Runs a task as a Hydra application; jobs that fail keep no others from running.
+
+    Args:
+        name: of the command; Hydra's job name.
+        describe: makes the text of `--help` from the configuration.
+        options: other options of the command, for hints.
+
+    Returns:
+        The runs of the jobs in this process, those that were done before included.
+
+    Raises:
+        UserError: bad input.
+        Exception: what the first job that failed in this process had raised.
+    """
+    _refuse_misspelt(name, arguments, options)
+    runs: list[Run] = []
+    errors: list[Exception] = []
+    process = os.getpid()
+
+    def job(config: DictConfig) -> None:
+        current = _current_job(config, arguments)
+        if current.sweep:
+            if not logging.getLogger().handlers:
+                configure()  # a process that a launcher started
+            gc.collect()  # models of earlier jobs in this process
+            label = " ".join([name, *masked_words(current.differing)])
+            log.info("%s", label)
+        try:
+            runs.extend(task(current))
+        except Exception as error:
+            if os.getpid() != process:  # Hydra raises it in the first process
+                raise
+            errors.append(error)
+            if current.sweep:
+                log.error("%s: failed: %s", label, one_line(error, 1000))
+
+    _run_hydra(name, arguments, job, describe)
+    if errors:
+        raise errors[0]
+    return runs
+
+
+def _run_hydra(
+    name: str,
+    arguments: Sequence[str],
+    job: Callable[[DictConfig], None],
+    describe: Callable[[DictConfig], str],
+) -> None:
+    register()
+    OmegaConf.register_new_resolver(
+        "toolformer.help", lambda *, _root_: describe(_root_).replace("$", "$$") + _FLAGS, replace=True
+    )
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller, which prints one line
+    overrides = quoted([argument for argument in arguments if _is_override(argument)])
+    flags = [argument for argument in arguments if not _is_override(argument)]
+    before, sys.argv = sys.argv, [f"toolformer {name}", *flags, *overrides, f"hydra.job.name={name}"]
+    application: Any = hydra.main(version_base=VERSION_BASE, config_path=str(CONF), config_name="base")(job)
+    prints_configuration = any(flag.startswith(("-c", "--cfg")) and flag != "-cd" for flag in flags)
+    output = io.StringIO()
+    try:
+        with composition_errors(name, overrides):
+            if prints_configuration:
+                with redirect_stdout(output):
+                    application()
+                print(
+                    yaml.safe_dump(
+                        masked(yaml.safe_load(output.getvalue())), sort_keys=False, allow_unicode=True
+                    ),
+                    end="",
+                )
+            else:
+                application()
+    except SystemExit as end:
+        if end.code:
+            raise
+    finally:
+        sys.argv = before
+
+
+def _is_override(argument: str) -> bool:
+    """Whether it goes after Hydra's flags, which would not be found behind one."""
+    return not argument.startswith("-") and ("=" in argument or argument.startswith("~"))
+
+
+def _refuse_misspelt(name: str, arguments: Sequence[str], options: Sequence[str]) -> None:
+    """UsageError for `--limit 8`, which names a key, and for a misspelt option of the command."""
+    for position, argument in enumerate(arguments):
+        if argument.startswith("--") and argument not in options:
+            option, _, value = argument.partition("=")
+            following = next(iter(arguments[position + 1 :]), "")
+            value = value or (following if "=" not in following and not following.startswith("-") else "")
+            key = option.lstrip("-").replace("-", "_")
+            if hint := suggest(key, value or "...", name) or near(option, options):
+                raise UsageError(f"unrecognized arguments: {option}{hint}")
+
+
+def _current_job(config: DictConfig, arguments: Sequence[str]) -> HydraJob:
+    settings = HydraConfig.get()
+    typed: Any = OmegaConf.to_container(settings.overrides, resolve=False)
+    search_path = [word for word in typed["hydra"] if word.startswith("hydra.searchpath")]
+    overrides = [*search_path, *typed["task"]]
+    if settings.mode != RunMode.MULTIRUN:
+        return HydraJob(config, overrides)
+    differing = [word for word in overrides if word not in quoted(arguments)]
+    return HydraJob(config, overrides, Path(settings.sweep.dir).name, differing)
+
+
+class PrivateSweep(Callback):
+    """Hydra writes the command line of a sweep into its folder; this sends it nowhere, since it may hold secrets."""
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        folder = Path(config.hydra.sweep.dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            (folder / "multirun.yaml").symlink_to(os.devnull)
+
+    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+        folder = Path(config.hydra.sweep.dir)
+        (folder / "multirun.yaml").unlink(missing_ok=True)
+        with suppress(OSError):  # a launcher's files
+            folder.rmdir()
