@@ -6,6 +6,14 @@ import re
 MASK = "***"
 SECRETS = frozenset({"args", "env", "headers"})
 """Keys of the configuration whose values may be secrets: whatever is not `$NAME` is masked there."""
+_SECRET_NAME = re.compile(r"(?i)(?:^|_)(?:key|token|secret|password|passwd|credentials?)$")
+
+
+def is_secret(key: str) -> bool:
+    """Whether the values of a key may be secrets: one of `SECRETS`, or named like one (`api_key`, `token`)."""
+    return key in SECRETS or bool(_SECRET_NAME.search(key))
+
+
 _USER_INFO = re.compile(r"(?<=://)[^/\s\"'<>]+@")
 """Up to the last @: a password may contain an unencoded one."""
 _QUERY = re.compile(r"((?::/|(?<![\w/:]))/[^\s?#\"'<>]*)(?:\?([^\s#\"'<>]+))?")

@@ -98,7 +98,7 @@ def text(number: int, log_likelihood: float, tokens: int | None = 4, sha: str = 
 
 
 def compared(task: str, first: list[dict[str, Any]], second: list[dict[str, Any]]) -> Compared | None:
-    return compare_groups(task, [(0, first)], [(0, second)])
+    return compare_groups(task, [((0, 0), first)], [((0, 0), second)])
 
 
 def test_samples_pair_by_what_was_asked(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_samples_pair_by_what_was_asked(tmp_path: Path) -> None:
     assert pair([monday], [monday]) == ([(monday, monday)], Unpaired())
     assert pair([monday], [tuesday]) == ([], Unpaired(changed=1))
     files = {
-        (system, "dateset"): [(0, write(tmp_path / f"{system}.parquet", [row]))]
+        (system, "dateset"): [((0, 0), write(tmp_path / f"{system}.parquet", [row]))]
         for system, row in (("toolformer", monday), ("model", tuesday))
     }
     assert compare_systems(files) == {}
@@ -124,18 +124,18 @@ def test_samples_pair_by_what_was_asked(tmp_path: Path) -> None:
 def test_nats_of_the_gold_answer_are_compared_beside_the_score() -> None:
     first = [scored(n, 0.0, gold_nats=3.0 + n % 3) for n in range(20)]
     second = [scored(n, 0.0, gold_nats=2.5 + n % 2) for n in range(20)]
-    score, nats = compare_measures("svamp", [(0, first)], [(0, second)])
+    score, nats = compare_measures("svamp", [((0, 0), first)], [((0, 0), second)])
     assert score.task == "svamp" and score.comparison.p_value == 1.0
     assert nats.task == "svamp/gold_nats" and not nats.is_score
     assert nats.comparison.difference.value == pytest.approx(-0.95) and is_significant(nats)
     p = nats.comparison.p_value or 0
     assert [found.p_holm for found in corrected([score, nats])] == [1.0, pytest.approx(2 * p)]
-    (alone,) = compare_measures("svamp", [(0, first)], [(0, [scored(n, 0.0) for n in range(20)])])
+    (alone,) = compare_measures("svamp", [((0, 0), first)], [((0, 0), [scored(n, 0.0) for n in range(20)])])
     assert alone.task == "svamp", "one side has none"
 
 
-def of_seed(seed: int, first: int = 0) -> tuple[int, list[dict[str, Any]]]:
-    return seed, [scored(n, 100.0 * ((n + seed) % 3 == 0)) for n in range(first, first + 30)]
+def of_seed(seed: int, first: int = 0) -> tuple[tuple[int, int], list[dict[str, Any]]]:
+    return (seed, 0), [scored(n, 100.0 * ((n + seed) % 3 == 0)) for n in range(first, first + 30)]
 
 
 def test_a_single_run_is_compared_with_every_other_run() -> None:

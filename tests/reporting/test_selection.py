@@ -293,3 +293,15 @@ def test_other_data_of_a_benchmark_is_another_comparison(store: Runs) -> None:
         metrics = accuracy("svamp", score)
         evaluated(store, system, metrics, of, inputs={"data": {"svamp/svamp.jsonl": digest}})
     assert values(store) == {"model": 4.0, "toolformer": 12.0}
+
+
+def test_trainings_asked_the_same_questions_are_all_compared(store: Runs, tmp_path: Path) -> None:
+    """Three trainings, each evaluated at seed 0."""
+    for seed in range(3):
+        training = trained(store, seed=seed, replicate="the same")
+        for system, right in (("toolformer_disabled", 10), ("toolformer", 60 + seed)):
+            rows = [scored(n, 100.0 * (n < right)) for n in range(100)]
+            file = write(tmp_path / f"{system}-{seed}.parquet", rows)
+            evaluated(store, system, accuracy("svamp", right, n=100), training, seed=0, file=file)
+    compared = reader.read_evidence(store).paired["svamp", "toolformer", "toolformer_disabled"]
+    assert compared.seeds == (3, 3) and compared.comparison.difference.value == pytest.approx(51)

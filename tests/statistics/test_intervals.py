@@ -104,3 +104,9 @@ def test_an_impossible_text_has_infinite_perplexity() -> None:
 def test_nothing_has_no_interval(interval: Callable[..., Any], answers: Any) -> None:
     with pytest.raises(ValueError, match="at least one"):
         interval([answers])
+
+
+def test_seeds_that_happen_to_agree_on_other_questions_leave_something_open() -> None:
+    seeds = [{f"{seed} {n}": (100.0 * (n == 0), 1.0) for n in range(10)} for seed in range(3)]
+    interval = mean_interval(seeds)
+    assert interval.value == 10 and interval.low < 0 < 20 < interval.high

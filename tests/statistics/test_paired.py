@@ -106,3 +106,10 @@ def test_intervals_of_a_perplexity_ratio_hold_it(seeds: int, texts: int, by_seed
         found = compare(runs(text), runs(text), is_perplexity=True)
         held += found.difference.low <= 1 <= found.difference.high
     assert 0.92 <= held / 1000 <= 0.98
+
+
+def test_discordant_answers_are_of_the_common_questions() -> None:
+    every, fewer = {f"{n}": (0.0, 1.0) for n in range(40)}, {f"{n}": (0.0, 1.0) for n in range(30)}
+    right = [dict.fromkeys(side, (100.0, 1.0)) for side in (every, fewer)]
+    found = compare([every, fewer], right)
+    assert (found.n, found.only_second) == (30, 60)

@@ -74,7 +74,9 @@ class AnswerFile:
                 self._rows[row["key"]] = row
             except (ValueError, KeyError, TypeError, AttributeError):
                 damaged += 1
-        if len(complete) < len(content):
+        if (
+            len(complete) < len(content) and path == self.path
+        ):  # another process may be writing to a known one
             os.truncate(path, len(complete))
         if damaged:
             log.warning("%s: %d damaged lines; their questions are asked again", path, damaged)

@@ -123,6 +123,12 @@ def _data_of(run: Run, task: str) -> str:
     )
 
 
+def seeds_of(run: Run) -> tuple[int, int]:
+    """The seeds of a run's training (if it has none, its own) and of the questions that a limit selects."""
+    training, own = run.step.find("train"), int(run.setting("seed", 0))
+    return int(training.settings.get("seed", 0)) if training else own, own
+
+
 def faults(run: Run, task: str) -> int:
     """Answers that were given while a tool, or the model's server, was broken."""
     return round(run.tasks[task].get(FAULTS, 0))

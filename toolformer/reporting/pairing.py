@@ -18,8 +18,8 @@ from toolformer.statistics.intervals import Answers, Interval, perplexity_interv
 from toolformer.statistics.paired import Comparison, compare
 
 Row = Mapping[str, Any]
-Seeds = Sequence[tuple[int, Sequence[Row]]]
-"""The samples of runs that differ only in their seed, each with the seed that chose its questions."""
+Seeds = Sequence[tuple[tuple[int, int], Sequence[Row]]]
+"""The samples of runs that differ only in their seed, each with the seed of its training and that of its questions."""
 
 SCORED = ("id", "prompt", "target", "score")
 TEXTS = ("id", "text_sha256", "log_likelihood", "tokens", "words")
@@ -204,7 +204,7 @@ def corrected(comparisons: Sequence[Compared]) -> list[Compared]:
 
 
 def compare_systems(
-    files: Mapping[tuple[str, str], Sequence[tuple[int, Path]]],
+    files: Mapping[tuple[str, str], Sequence[tuple[tuple[int, int], Path]]],
 ) -> dict[tuple[str, str, str], Compared]:
     """Comparisons by task, system and the system it is compared with, where there are samples in common.
 

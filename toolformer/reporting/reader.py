@@ -26,6 +26,7 @@ from toolformer.reporting.frame import (
     faults,
     frame,
     scores,
+    seeds_of,
     select,
     source,
     thresholds,
@@ -227,10 +228,10 @@ def _score(runs: Seeds, task: str, files: Files) -> Score:
 
 def _paired(
     cells: Mapping[tuple[str, str], Seeds], files: Files
-) -> dict[tuple[str, str], list[tuple[int, Path]]]:
-    """The samples of the cells that have all of theirs, each with the seed that chose its questions."""
+) -> dict[tuple[str, str], list[tuple[tuple[int, int], Path]]]:
+    """The samples of the cells that have all of theirs, each with its seeds."""
     return {
-        (row, task): [(run.setting("seed", 0), files[run.id, task]) for run in runs]
+        (row, task): [(seeds_of(run), files[run.id, task]) for run in runs]
         for (row, task), runs in cells.items()
         if all((run.id, task) in files for run in runs)
     }

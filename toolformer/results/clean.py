@@ -65,7 +65,8 @@ def _removable(results: Results) -> Iterator[Removable]:
     )
     for name, key in finished - unfinished:
         folder = results.root / name / key
-        if folder.is_dir():
+        # Shards that wait for a corpus to be read: an annotation that was interrupted before it had a folder of its own.
+        if folder.is_dir() and not any(folder.glob("waiting/*.parquet")):
             yield Removable(WORK[name], folder, (folder,), _size([folder]))
     for run in runs:
         # Of a finished run whose result was damaged, or is of an older version, the files may still be good.

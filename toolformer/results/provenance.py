@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolformer import __version__
-from toolformer.credentials import MASK, SECRETS, without_credentials
+from toolformer.credentials import MASK, SECRETS, is_secret, without_credentials
 
 if TYPE_CHECKING:
     from toolformer.results.run import Run
@@ -32,7 +32,7 @@ _VALUE_LIMIT = 500  # characters of a parameter; what the oldest servers still t
 _NAME_LIMIT = 250  # what a server's database takes of a run's name
 _VARIABLE = re.compile(r"(?:--?[\w-]+=|(?:Basic|Bearer|Token) )?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})")
 """A value that names a secret and does not hold it: `$NAME`, also as `Bearer $NAME` or `--key=$NAME`."""
-_SECRET_KEY = re.compile(rf"\b(?:{'|'.join(SECRETS)})\b['\"\s]*:")
+_SECRET_KEY = re.compile(rf"\b(?:{'|'.join(SECRETS)}|(?:\w+_)?(?:key|token|secret|password))\b['\"\s]*:")
 _NO_MARKUP = str.maketrans("`[]<>", "'()\u2039\u203a")
 
 
@@ -93,7 +93,7 @@ def masked(value: Any, secret: bool = False, digest: bool = False) -> Any:
         digest: add a hash of what is masked, by which two values can be distinguished.
     """
     if isinstance(value, Mapping):
-        return {str(key): masked(item, secret or key in SECRETS, digest) for key, item in value.items()}
+        return {str(key): masked(item, secret or is_secret(str(key)), digest) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [masked(item, secret, digest) for item in value]
     if value is None or value == "" or (isinstance(value, bool | int | float) and not secret):
@@ -112,8 +112,10 @@ def masked_words(words: Iterable[str]) -> list[str]:
     shown = []
     for word in words:
         key, sign, value = word.partition("=")
-        is_secret = sign and (SECRETS & set(key.split(".")) or _SECRET_KEY.search(value))
-        shown.append(f"{key}={masked(value, secret=True)}" if is_secret else str(masked(word)))
+        holds_secret = sign and (
+            any(map(is_secret, key.lstrip("+~").split("."))) or _SECRET_KEY.search(value)
+        )
+        shown.append(f"{key}={masked(value, secret=True)}" if holds_secret else str(masked(word)))
     return shown
 
 

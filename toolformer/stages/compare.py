@@ -12,7 +12,7 @@ from typing import Any
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError, near
 from toolformer.evaluation.metrics import GOLD_NATS
-from toolformer.reporting.frame import KIND, frame
+from toolformer.reporting.frame import KIND, frame, seeds_of
 from toolformer.reporting.pairing import Compared, Row, Seeds, compare_measures, corrected, read_samples
 from toolformer.reporting.table import Cell, Column, Content, Table, p_cell
 from toolformer.results import Results, Run
@@ -148,7 +148,7 @@ def _samples(results: Results, runs: Sequence[Run]) -> dict[str, Seeds]:
         samples = {path.stem: read_samples(path, [GOLD_NATS]) for path in paths}
         every.append({task: rows for task, rows in samples.items() if rows})
     return {
-        task: [(run.setting("seed", 0), samples[task]) for run, samples in zip(runs, every, strict=True)]
+        task: [(seeds_of(run), samples[task]) for run, samples in zip(runs, every, strict=True)]
         for task in every[0]
         if all(task in samples for samples in every)
     }

@@ -5,7 +5,7 @@ Right and wrong answers of one run have Wilson's interval; everything else has `
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ class Table:
     """[seeds, questions]: scores, or nats per unit; [seeds] where seeds were asked different questions."""
     n: int
     """Different questions."""
+    within: float = 0.0
+    """Where seeds were asked different questions, the standard error of the mean that comes from the questions alone."""
 
     @property
     def is_crossed(self) -> bool:
@@ -44,7 +46,10 @@ class Table:
     @property
     def effect(self) -> Effect:
         """The mean over seeds and questions."""
-        return crossed(self.values) if self.is_crossed else over_values(self.values)
+        if self.is_crossed:
+            return crossed(self.values)
+        effect = over_values(self.values)
+        return effect if effect.error else replace(effect, error=self.within)  # seeds that happen to agree
 
 
 def table(runs: Sequence[Answers]) -> Table:
@@ -58,7 +63,10 @@ def table(runs: Sequence[Answers]) -> Table:
     if not all(runs) or not runs:
         raise ValueError("an interval needs at least one document")
     if 2 * len(common) < max(map(len, runs)):
-        return Table(np.array([_weighted([*run.values()]).mean() for run in runs]), len(every))
+        entries = [_weighted([*run.values()]) for run in runs]
+        errors = [entry.std(ddof=1) / np.sqrt(len(entry)) if len(entry) > 1 else 0.0 for entry in entries]
+        within = float(np.sqrt(np.square(errors).sum()) / len(runs))
+        return Table(np.array([entry.mean() for entry in entries]), len(every), within)
     return Table(np.array([_weighted([run[question] for question in common]) for run in runs]), len(common))
 
 

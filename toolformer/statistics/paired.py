@@ -69,7 +69,11 @@ def compare(first: Sequence[Answers], second: Sequence[Answers], is_perplexity: 
         ratio = Estimate(*(exponential(-nats) for nats in (effect.value, high, low)))
         detectable = None if effect.detectable is None else exponential(effect.detectable)
         return Comparison(differences.n, one, two, ratio, effect.p_value, test, detectable)
-    values = [value for run in paired for value, _ in run.values()]
+    is_shared = [question for question in paired[0] if all(question in run for run in paired)]
+    asked = [is_shared if differences.is_crossed else [*run] for run in paired]
+    values = [
+        run[question][0] for run, questions in zip(paired, asked, strict=True) for question in questions
+    ]
     lost, gained = sum(value < 0 for value in values), sum(value > 0 for value in values)
     p_value = effect.p_value
     is_binary = {score for side in (first, second) for run in side for score, _ in run.values()} <= {

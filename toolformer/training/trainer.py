@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast_object_list
 from transformers import TrainingArguments, set_seed
+from transformers.trainer import OPTIMIZER_NAME
 
 from toolformer.errors import UserError
 from toolformer.lm import loading
@@ -84,7 +85,8 @@ def train(
         checkpoints.check_owner(folder, {"texts": digest[:16], "processes": processes(), "dtype": dtype})
         resume = checkpoints.latest_intact(folder)
     resume = broadcast_object_list([resume])[0]
-    if settings.save_every == 0:  # without the optimizer's state
+    # A checkpoint of trainer.save_every=0 has no state of the optimizer: nothing can be resumed from it.
+    if resume and not settings.deepspeed and not (Path(resume) / OPTIMIZER_NAME).is_file():
         resume = None
     arguments.eval_on_start = resume is None
     trainer = _trainer(str(model_path), texts, heldout, settings, arguments, output_dir, started, objective)
