@@ -26,6 +26,5 @@ srun toolformer generate name=slurm model="$MODEL" corpus=jsonl corpus.path="$CO
 
 # ZeRO needs `make setup EXTRA=deepspeed`. batch_size is a multiple of micro_batch_size x GPUS.
 srun --nodes=1 --ntasks=1 torchrun --standalone --nproc_per_node="$GPUS" -m toolformer.cli train name=slurm model="$MODEL" \
-    trainer.deepspeed=zero2 trainer.max_steps=null trainer.epochs=2 trainer.learning_rate=1e-5 trainer.batch_size=32 \
-    trainer.micro_batch_size=2 trainer.sequence_length=1024 trainer.gradient_checkpointing=true trainer.eval_every=20 \
-    trainer.save_every=20
+    trainer.deepspeed=zero2 trainer.batch_size=32 trainer.micro_batch_size=2 trainer.sequence_length=1024 \
+    trainer.gradient_checkpointing=true trainer.save_every=20

@@ -1,6 +1,6 @@
 """Which texts of a corpus share 13 words in a row with a benchmark, and the corpus without them.
 
-    python scripts/overlap.py FILE corpus=jsonl corpus.path=FOLDER corpus.limit=null 'benchmarks=[svamp,mawps,lama_trex]' paths.data_dir=DIR
+    python scripts/overlap.py FILE corpus=jsonl corpus.path=FOLDER 'benchmarks=[svamp,mawps,lama_trex]' paths.data_dir=DIR
 
 Prints a line a benchmark and writes the texts that overlap with none to FILE, as JSON Lines that `corpus=jsonl` reads. Words
 are compared in lower case and without punctuation. A question of 8 to 12 words must occur as a whole; what is shorter is

@@ -121,7 +121,7 @@ class Place:
     def words(self, root: Path, *more: str, pause: float = 0.05, crowd: int = 1) -> list[str]:
         return [
             "generate", f"model={self.model}", f"paths.root={root}", "tools=[calendar]", "generate.shard_size=2",
-            "corpus=jsonl", f"corpus.path={self.corpus}", "propose.force_name=true", "lm.dtype=float32",
+            "corpus=jsonl", f"corpus.path={self.corpus}", "corpus@heldout=demo_heldout", "propose.force_name=true", "lm.dtype=float32",
             "engine.threads=1",  # another number rounds differently on some processors
             "tool.calendar.samples=3", "tool.calendar.max_positions=3", "tool.calendar.max_call_tokens=8",
             "tool.calendar.start_threshold=0.0", "tool.calendar.filter_threshold=-100",

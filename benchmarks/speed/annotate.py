@@ -164,9 +164,10 @@ def _without_result(candidates: Iterable[Candidate]) -> set[object]:
 
 
 def configured(options: Options) -> tuple[Config, list[ToolSettings], list[Document]]:
-    """The default configuration, its tools' settings, and texts that every tool has work in (the calculator's)."""
+    """The small setting, its tools' settings, and texts that every tool has work in (the calculator's)."""
     tools = options.tools.split(",")
     words = [
+        "setting=small",
         f"model={options.model}",
         f"lm.dtype={options.dtype}",
         f"tools=[{options.tools}]",

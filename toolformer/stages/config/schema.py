@@ -273,7 +273,7 @@ class Config:
         default_factory=CorpusConfig
     )
     """Texts for the held-out perplexity; by default those that the annotation held back from its corpus."""
-    heldout_share: Annotated[Share, ReadBy("generate", "evaluate")] = 0.05
+    heldout_share: Annotated[Share, Decides("documents"), ReadBy("generate", "evaluate")] = 0.05
     """Share of the corpus that is held back from annotation for the held-out perplexity, at most 500 texts, chosen by a hash of
     each; none where `heldout` names other texts."""
     tools: Annotated[list[str], ReadBy("generate", "evaluate")] = field(default_factory=list)
