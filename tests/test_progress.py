@@ -55,7 +55,7 @@ def test_a_bar_on_a_terminal(caplog: Log) -> None:
     assert "4/4" in terminal.getvalue() and caplog.messages == []
 
 
-def test_an_item_that_takes_its_time_moves_the_figures_before_it_ends(caplog: Log, talkative: None) -> None:
+def test_figures_move_while_an_item_takes_its_time(caplog: Log, talkative: None) -> None:
     with after(600, 1, total=4) as bar:
         bar.set_postfix_str("scoring")
     assert caplog.messages[-1] == "generate: 1 of 4 texts, 600.0 s per text, 10:00 gone, 30:00 left, scoring"
