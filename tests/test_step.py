@@ -10,13 +10,14 @@ import pytest
 
 from toolformer.stages import steps
 from toolformer.stages.config import Config, ToolConfig, compose, validate
-from toolformer.stages.config.keys import keys
+from toolformer.stages.config.keys import all_keys
 from toolformer.step import Setting, Step, all_settings, settings_of
 
 STEPS = ("documents", "heldout", "annotate", "generate", "train", "answer", "evaluate")
 UNDECIDING = {
     # An input of a step instead, by its content.
     *("checkpoint", "dataset", "evaluation.samples", "model", "paths.data_dir", "paths.tasks_dir", "prompts"),
+    "heldout_share",
     *("tool.NAME.demonstrations", "tool.NAME.instruction", "tool.NAME.prompt", "trainer.deepspeed"),
     # An annotation keeps the one that it began with.
     "generate.shard_size",
@@ -59,7 +60,7 @@ def changed(config: Config, setting: Setting, value: Any) -> Config:
 def test_every_key_says_what_it_decides() -> None:
     """A key that is added without a mark decides nothing, which has to be meant."""
     marked = {re.sub(r"^tool\.\w+\.", "tool.NAME.", setting.key) for setting in DECIDING}
-    unmarked = {key.name for key in keys()} - marked
+    unmarked = {key.name for key in all_keys()} - marked
     assert {key for key in unmarked if not {key, key.partition(".")[0]} & UNDECIDING} == set()
     assert marked.isdisjoint(UNDECIDING)
 

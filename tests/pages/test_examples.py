@@ -58,6 +58,12 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: Patch) -> None:
         exec(cell, names)
     assert names["candidates"]["kept"].any() and "[Calculator(" in names["dataset"]["text"].iloc[0]
     assert len(names["completions"]) == len(names["PROMPTS"])
+    scores = names["scores"]
+    for system, score in scores.items():
+        (evaluation,) = Results("runs").runs("evaluate", "notebook", system=system)
+        assert evaluation.tasks["arithmetic"]["score"] == score
+    exec(next(cell for cell in others if cell.startswith("scores")), names)
+    assert names["scores"] == scores, "each of its own run, also when nothing is left to do"
     assert set(names["scores"]) == {"toolformer_disabled", "toolformer"}
 
 

@@ -9,6 +9,7 @@ import gc
 import io
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
@@ -114,7 +115,7 @@ def _run_hydra(
     flags = [argument for argument in arguments if not _is_override(argument)]
     before, sys.argv = sys.argv, [f"toolformer {name}", *flags, *overrides, f"hydra.job.name={name}"]
     application: Any = hydra.main(version_base=VERSION_BASE, config_path=str(CONF), config_name="base")(job)
-    prints_configuration = any(flag.startswith(("-c", "--cfg")) and flag != "-cd" for flag in flags)
+    prints_configuration = any(re.match(r"--cfg|-c(?![dnp])", flag) for flag in flags)
     output = io.StringIO()
     try:
         with composition_errors(name, overrides):
