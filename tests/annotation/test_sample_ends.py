@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
 from tests import reference
@@ -21,15 +21,6 @@ TEXT = "a x is a QA x."
 WORDS = ["a", "x", "is", "A", "Q", "QA", "(", ")", '"', "-", ">", "->", ".", "["]
 
 
-def word_pieces() -> PreTrainedTokenizerFast:
-    """Pieces inside of a word begin with ##; some hold an end and more."""
-    pieces = ["[UNK]", *WORDS, "]", *(f"##{piece}" for piece in ("x", "]", ")]", "]x", '"', ")", ">"))]
-    tokenizer = Tokenizer(models.WordPiece({piece: n for n, piece in enumerate(pieces)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece(cleanup=False)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]")
-
-
 def sentence_pieces() -> PreTrainedTokenizerFast:
     """An end is written as its byte, also among the bytes of other characters."""
     pieces = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *'▁asixAQ()"->.[', "▁[", '")', "▁->"]
@@ -43,7 +34,7 @@ def sentence_pieces() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
 
 
-TOKENIZERS = {"bytes": tiny_tokenizer, "words": word_pieces, "sentences": sentence_pieces}
+TOKENIZERS = {"bytes": tiny_tokenizer, "sentences": sentence_pieces}
 LIKELY = ("]", "<0x5D>", "<0xC3>", "<0xA9>", "ł", ")", '"', "->")
 
 

@@ -102,7 +102,7 @@ def test_prompted_is_a_system_beside_the_others(tmp_path: Path, refused: Refused
     without = run_stage("evaluate", config(tmp_path, *more, "system=model"))
     assert without.facts["comparison"] == done.facts["comparison"]
     (scores,) = compare(Results(tmp_path), "latest:model", "latest:prompted").benchmarks
-    assert scores.scores and scores.scores.n == 6
+    assert scores.comparison.n == 6
     # A tool without examples: a line, and no run.
     (tmp_path / "sums.py").write_text('def sums(text: str) -> str:\n    "Add numbers."')
     source = f"tool_sources=[{tmp_path}/sums.py]"

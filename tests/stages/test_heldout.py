@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from toolformer.stages.launch import run_stage
 
 from tests.conftest import Log, Refused, smoke_words
 from toolformer.data import demo_corpus
 from toolformer.results import Results, Run
 from toolformer.stages import experiments
 from toolformer.stages.config import compose, validate
+from toolformer.stages.invocation import run_stage
 
 TEXTS = 24
 HELD_OUT = 5
@@ -55,9 +55,7 @@ def test_held_out_texts_are_not_annotated(annotation: Run) -> None:
     assert annotation.metrics["rows_skipped/held out"] == HELD_OUT
 
 
-def test_a_training_and_evaluations_read_them_from_the_annotation(
-    words: list[str], annotation: Run, caplog: Log
-) -> None:
+def test_trainings_and_evaluations_read_them(words: list[str], annotation: Run, caplog: Log) -> None:
     """Also where their own commands do not name the corpus."""
     caplog.set_level("INFO")
     without = [word for word in words if not word.startswith("corpus")] + ["corpus@heldout=share"]

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toolformer.stages.launch import run_stage
 
 from tests.conftest import Patch
 from tests.processes import Place, config, trained
@@ -19,6 +18,7 @@ from toolformer.stages.engine.annotating import Annotating
 from toolformer.stages.engine.answering import Answering
 from toolformer.stages.engine.plan import Queue
 from toolformer.stages.engine.work import Outcome, Worker
+from toolformer.stages.invocation import run_stage
 
 
 class Letters:
