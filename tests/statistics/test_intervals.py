@@ -106,7 +106,7 @@ def test_nothing_has_no_interval(interval: Callable[..., Any], answers: Any) -> 
         interval([answers])
 
 
-def test_seeds_that_happen_to_agree_on_other_questions_leave_something_open() -> None:
+def test_seeds_that_agree_leave_something_open() -> None:
     seeds = [{f"{seed} {n}": (100.0 * (n == 0), 1.0) for n in range(10)} for seed in range(3)]
     interval = mean_interval(seeds)
     assert interval.value == 10 and interval.low < 0 < 20 < interval.high
