@@ -151,6 +151,8 @@ def test_what_is_small_is_small_by_name() -> None:
         (["complete", "x", "system=model"], "system=model is not trained, so there is no latest run of it"),
         (["complete", "x", "--model", "smollm2", "model=gemma3"], "smollm2 and model=gemma3 are two models"),
         (["complete", "x", "--tokens", "0"], "complete: --tokens is 0; it must be at least 1"),
+        (["complete", "-5+3=", "--tokens", "0"], "complete: --tokens is 0; it must be at least 1"),
+        (["complete", "--tokens", "0", "--", "--k=3"], "complete: --tokens is 0; it must be at least 1"),
         (["tool", "search", "x", "tool.search.implementation.max_tokens=0"], "max_tokens is 0; it must be at least 1"),
         (["compare", "abc123", "paths.root=x"], "compare: only abc123 is named; it takes two runs"),
         (["complete", "x", "--model", "nosuch"], "write a hub model as OWNER/NAME"),

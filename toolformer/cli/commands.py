@@ -41,7 +41,7 @@ def tool(arguments: list[str]) -> int:
         nargs="?",
         help="the call's input, after -- if it looks like an option or a key; several arguments as name=value",
     )
-    arguments, verbatim = _verbatim(arguments)
+    arguments, verbatim = _verbatim(arguments, 1)
     options = parser.parsed(arguments, "tool.search.implementation.max_tokens=50")
     if not re.fullmatch(r"[\w./ -]+", options.name, re.ASCII):
         letters = "a tool's name has letters (a-z), digits and underscores; rename the function"
@@ -67,16 +67,16 @@ def tool(arguments: list[str]) -> int:
     return 0
 
 
-def _verbatim(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The arguments to parse, and those that are a call's input whatever they look like.
+def _verbatim(arguments: list[str], position: int) -> tuple[list[str], list[str]]:
+    """The arguments to parse, and those that are text whatever they look like.
 
-    These are all that follow `--`, or else the one after the tool's name if it begins with a minus that begins no option: -5+3.
+    These are all that follow `--`, or else the one at `position` if it begins with a minus that begins no option: -5+3.
     """
     if "--" in arguments:
         end = arguments.index("--")
         return arguments[:end], arguments[end + 1 :]
-    if len(arguments) > 1 and re.match(r"-+[^-A-Za-z]", arguments[1]):
-        return [arguments[0], *arguments[2:]], [arguments[1]]
+    if len(arguments) > position and re.match(r"-+[^-A-Za-z]", arguments[position]):
+        return [*arguments[:position], *arguments[position + 1 :]], [arguments[position]]
     return arguments, []
 
 
@@ -121,7 +121,9 @@ def complete(arguments: list[str]) -> int:
     model = "a bundled model, a folder, a hub model as OWNER/NAME, a train run's id, or latest (the newest Toolformer)"
     parser.add_argument("--model", help=f"{model}; default: latest, or checkpoint=RUN")
     parser.add_argument("--tokens", type=int, default=40, help="new tokens, calls not counted")
-    options = parser.parsed(arguments, "decoding.k=3 tools=[calculator]")
+    arguments, verbatim = _verbatim(arguments, 0)
+    options = parser.parsed(["text"] * bool(verbatim) + arguments, "decoding.k=3 tools=[calculator]")
+    text = " ".join(verbatim) or options.text
     if options.tokens < 1:
         raise UserError(f"complete: --tokens is {options.tokens}; it must be at least 1")
     from toolformer.decoding.settings import SYSTEMS
@@ -141,8 +143,8 @@ def complete(arguments: list[str]) -> int:
 
     toolformer = Toolformer.from_config(model, options.overrides)
     log.info("complete: continuing the text with %s", toolformer.decoder.language_model.name)
-    (completion,) = toolformer.complete([options.text], max_new_tokens=options.tokens)
-    shown = Text(printable(options.text + completion.text))
+    (completion,) = toolformer.complete([text], max_new_tokens=options.tokens)
+    shown = Text(printable(text + completion.text))
     if completion.call:
         shown.highlight_words([linearise(completion.call).strip()], "bold green")
     console().print(shown, soft_wrap=True)
