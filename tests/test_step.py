@@ -17,7 +17,6 @@ STEPS = ("documents", "heldout", "annotate", "generate", "train", "answer", "eva
 UNDECIDING = {
     # An input of a step instead, by its content.
     *("checkpoint", "dataset", "evaluation.samples", "model", "paths.data_dir", "paths.tasks_dir", "prompts"),
-    "heldout_share",
     *("tool.NAME.demonstrations", "tool.NAME.instruction", "tool.NAME.prompt", "trainer.deepspeed"),
     # An annotation keeps the one that it began with.
     "generate.shard_size",
