@@ -72,7 +72,9 @@ def test_trainings_and_evaluations_read_them(words: list[str], annotation: Run, 
 
 
 def test_a_plan_is_what_is_done(words: list[str], annotation: Run) -> None:
-    plan = experiments.plan([*words, "data=augmented", "system=model,toolformer"])
+    plan = experiments.plan(
+        [*words, "run.stages.train.data=[augmented]", "run.stages.evaluate.system=[model,toolformer]"]
+    )
     (generate, *_), evaluations = plan.jobs, [job for job in plan.jobs if job.stage == "evaluate"]
     assert generate.step == annotation.step
     assert {job.source.stage for job in evaluations if job.source} == {"generate", "train"}
