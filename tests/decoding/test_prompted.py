@@ -109,5 +109,5 @@ def test_prompted_is_a_system_beside_the_others(tmp_path: Path, refused: Refused
     unknown = words(tmp_path, *more, source, "+tool@tool.sums=user", "tools=[sums]", "tool.sums.name=Sums")
     assert "tool.sums.example is missing: give a call with its result" in refused("evaluate", *unknown)
     line = refused("evaluate", *unknown, "tool.sums.example='Sums(1)'")
-    assert "tool.sums.example: 'Sums(1)' has no result" in line
+    assert "tool.sums.example is 'Sums(1)' ('Sums(1)' has no result)" in line
     assert len(Results(tmp_path).runs("evaluate")) == 2

@@ -110,7 +110,6 @@ class MlflowRun:
         tags = {
             **{key: value for key, value in run.facts.items() if value is not None},
             "stage": run.stage,
-            "key": run.id,
             "project": PROJECT,
             "experiment": ", ".join(sorted(run.experiments)),
             "made_from": " ".join(run.made_from),
@@ -122,7 +121,8 @@ class MlflowRun:
         }
         if tables := [{"path": name, "type": "table"} for name in _TABLES if name in run.digests]:
             tags["mlflow.loggedArtifacts"] = json.dumps(tables)
-        return masked_flat({key: value for key, value in tags.items() if value not in (None, "")}, TAG_LIMIT)
+        given = {key: value for key, value in tags.items() if value not in (None, "")}
+        return masked_flat(given, TAG_LIMIT) | {"key": run.id}  # no secret, whatever its name
 
     def _metrics(self, run: Run) -> Iterator[tuple[str, float, int, int]]:
         """The metrics of the result that are no curves; `Score/TASK` and `Perplexity/TASK` repeat the main ones.
