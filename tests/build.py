@@ -1,11 +1,17 @@
-"""What tests of several packages build: data folders of benchmarks; prompts, tools and steered models for decoding."""
+"""What tests of several packages build: tiny made-up models of the architectures that matter, with a tokenizer trained on the
+spot; data folders of benchmarks; prompts, tools and steered models for decoding. No downloads."""
 
 import datetime
+import functools
 import gzip
+import itertools
 import json
 import random
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import socket
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +21,23 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.tasks._yaml_loader import load_yaml
-from tokenizers import processors
-from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTJConfig,
+    GPTJForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
-from tests.conftest import TRAINING_TEXT, byte_level, tiny_tokenizer
 from toolformer.benchmarks import TASKS_DIR
 from toolformer.data import Document
 from toolformer.decoding.batch import Row
@@ -27,6 +46,129 @@ from toolformer.lm.language_model import LanguageModel
 from toolformer.results import Results, RunInfo
 from toolformer.step import Step
 from toolformer.tools.base import ClosedTool, Result, Tool
+
+Capture = pytest.CaptureFixture[str]
+Log = pytest.LogCaptureFixture
+Patch = pytest.MonkeyPatch
+ARCHITECTURES = ("gpt2", "gptj", "llama")
+TRAINING_TEXT = [
+    "The number in the next term is 18 + 12 x 3 = [Calculator(18 + 12 * 3) -> 54] 54.",
+    'Joe Biden was born in [QA("Where was Joe Biden born?") -> Scranton] Scranton, Pennsylvania.',
+    "Today is the first [Calendar() -> Today is Monday, January 30, 2023.] Monday of the year.",
+    'red is for [WikiSearch("Ghana flag red meaning") -> Flag of Ghana > Red] the blood of martyrs [MT(la tortue)] x',
+    "Input: The population is 658,893 people. Output: This is 11.4% of the national average.",
+] * 20
+
+
+def byte_level(texts: Iterable[str], tokens: int, special: list[str], **model: Any) -> Tokenizer:
+    """A byte-level BPE of so many tokens, special ones included, trained on the spot."""
+    tokenizer = Tokenizer(models.BPE(**model))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=tokens, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = byte_level(TRAINING_TEXT, 420, ["<|endoftext|>"])
+    special = dict.fromkeys(("eos_token", "bos_token", "pad_token"), "<|endoftext|>")
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+def tiny_model(architecture: str, vocabulary: int, context: int = 512) -> Any:
+    """Wide initial weights: a tiny model whose predictions differ visibly from uniform."""
+    torch.manual_seed(0)
+    shared = {"vocab_size": vocabulary, "initializer_range": 0.3, "bos_token_id": 0, "eos_token_id": 0}
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": context}
+    if architecture == "llama":
+        return LlamaForCausalLM(LlamaConfig(**shared, **sizes, **heads))
+    if architecture == "mistral":
+        return MistralForCausalLM(MistralConfig(**shared, **sizes, **heads, sliding_window=4))
+    if architecture == "gemma3":
+        sliding = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4, "head_dim": 8}
+        return Gemma3ForCausalLM(Gemma3TextConfig(**shared, **sizes, **heads, **sliding))
+    shared |= {"n_positions": context, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    if architecture == "gpt2":
+        return GPT2LMHeadModel(GPT2Config(**shared))
+    return GPTJForCausalLM(GPTJConfig(**shared, rotary_dim=4))
+
+
+def teach(model: Any, tokenizer: Any, texts: Iterable[str]) -> None:
+    """Trains a tiny model, a step a text; a GPT-2 learns what stands next wherever it stands."""
+    if hasattr(model, "transformer") and hasattr(model.transformer, "wpe"):
+        model.transformer.wpe.weight.requires_grad_(False).zero_()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for text in texts:
+        ids = tokenizer(text, return_tensors="pt").input_ids
+        optimizer.zero_grad()
+        model(ids, labels=ids).loss.backward()
+        optimizer.step()
+    model.eval()
+
+
+@functools.cache
+def taught_model(architecture: str, *pieces: str) -> LanguageModel:
+    """A tiny model that has learnt to write these pieces of text in any order, unlike a random one."""
+    tokenizer = tiny_tokenizer()
+    model = tiny_model(architecture, len(tokenizer))
+    chance = random.Random(0)
+    teach(model, tokenizer, (" ".join(chance.choice(pieces) for _ in range(30)) for _ in range(200)))
+    return LanguageModel(model, tokenizer, name=f"taught {architecture}")
+
+
+@contextmanager
+def full_gpu(language_model: LanguageModel, passes: Container[int]) -> Iterator[None]:
+    """The forward passes of these numbers find a GPU's memory full."""
+    numbers = itertools.count(1)
+
+    def begin(*_: Any) -> None:
+        if next(numbers) in passes:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+    hook = language_model.model.register_forward_pre_hook(begin)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+class Terminal(StringIO):
+    """A stream that is a terminal's."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    """Until it holds; a test that waits for longer has failed."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+Refused = Callable[..., str]
+
+
+GOLDEN = Path(__file__).parent / "golden" / "model"
+
+
+def smoke_words(root: Path) -> list[str]:
+    """The smallest experiment, with a tiny model that calls two tools."""
+    words = [f"model={GOLDEN}", f"paths.root={root}", "tools=[calendar,calculator]", "lm.dtype=float32"]
+    return ["experiment=smoke", *words]
+
 
 SVAMP = {"id": "chal-1", "body": "Each pack costs 76 dollars.", "question": "How much?", "answer": 76.0}
 ASDIV = [
@@ -94,7 +236,7 @@ def tools() -> dict[str, Shout]:
     return {"qa": Shout("QA"), "calculator": Shout("Calculator"), "calendar": Shout("Calendar")}
 
 
-def steer(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Decoder, Row], int | None]) -> None:
+def steer(monkeypatch: Patch, wanted: Callable[[Decoder, Row], int | None]) -> None:
     """Makes models want this token next to what a row has, where there is one."""
     real = Decoder._choose
 
@@ -108,7 +250,7 @@ def steer(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Decoder, Row], int 
     monkeypatch.setattr(Decoder, "_choose", steered)
 
 
-def force(monkeypatch: pytest.MonkeyPatch, language_model: LanguageModel, prompt: str, wanted: str) -> None:
+def force(monkeypatch: Patch, language_model: LanguageModel, prompt: str, wanted: str) -> None:
     """Makes the model want to continue `prompt` with exactly `wanted`, whatever was fed in which batch."""
     base = language_model.encode(prompt)
     target = language_model.tokenizer(prompt + wanted, add_special_tokens=False).input_ids

@@ -1,17 +1,10 @@
-"""Tiny made-up models of the architectures that matter, with a tokenizer trained on the spot. No downloads."""
+"""Fixtures of all tests, and the settings that the machine that runs them needs."""
 
-import functools
 import gc
-import itertools
 import os
-import random
 import shutil
-import socket
 import tempfile
-import time
-from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager
-from io import StringIO
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +17,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # that tests start inherit it, so that their sums are rounded alike.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import torch
 from filelock import FileLock
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import (
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    GPT2Config,
-    GPT2LMHeadModel,
-    GPTJConfig,
-    GPTJForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedTokenizerFast,
-)
 
+from tests.build import ARCHITECTURES, Capture, Patch, Refused, smoke_words, tiny_model, tiny_tokenizer
 from tests.servers.completions import Completions, served
 from toolformer.decoding.completion import Task
 from toolformer.decoding.decoder import Decoder
@@ -48,21 +27,6 @@ from toolformer.lm.language_model import LanguageModel
 from toolformer.storage import CACHE_VARIABLE, cache_dir
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
-Capture = pytest.CaptureFixture[str]
-Log = pytest.LogCaptureFixture
-Patch = pytest.MonkeyPatch
-
-ARCHITECTURES = ("gpt2", "gptj", "llama")
-
-TRAINING_TEXT = [
-    "The number in the next term is 18 + 12 x 3 = [Calculator(18 + 12 * 3) -> 54] 54.",
-    'Joe Biden was born in [QA("Where was Joe Biden born?") -> Scranton] Scranton, Pennsylvania.',
-    "Today is the first [Calendar() -> Today is Monday, January 30, 2023.] Monday of the year.",
-    'red is for [WikiSearch("Ghana flag red meaning") -> Flag of Ghana > Red] the blood of martyrs [MT(la tortue)] x',
-    "Input: The population is 658,893 people. Output: This is 11.4% of the national average.",
-] * 20
-
 
 MEMORY = Path("/dev/shm")
 ROOM = 8 << 30
@@ -80,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def same_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def same_cache(monkeypatch: Patch) -> None:
     """A command with `paths.cache` moves the cache of its process: the next test has the one that was there before."""
     monkeypatch.setenv(CACHE_VARIABLE, str(cache_dir()))
 
@@ -112,67 +76,6 @@ def frozen_imports(migrated_once: None) -> None:
     gc.freeze()
 
 
-def byte_level(texts: Iterable[str], tokens: int, special: list[str], **model: Any) -> Tokenizer:
-    """A byte-level BPE of so many tokens, special ones included, trained on the spot."""
-    tokenizer = Tokenizer(models.BPE(**model))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=tokens, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer
-
-
-def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    tokenizer = byte_level(TRAINING_TEXT, 420, ["<|endoftext|>"])
-    special = dict.fromkeys(("eos_token", "bos_token", "pad_token"), "<|endoftext|>")
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
-
-
-def tiny_model(architecture: str, vocabulary: int, context: int = 512) -> Any:
-    """Wide initial weights: a tiny model whose predictions differ visibly from uniform."""
-    torch.manual_seed(0)
-    shared = {"vocab_size": vocabulary, "initializer_range": 0.3, "bos_token_id": 0, "eos_token_id": 0}
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": context}
-    if architecture == "llama":
-        return LlamaForCausalLM(LlamaConfig(**shared, **sizes, **heads))
-    if architecture == "mistral":
-        return MistralForCausalLM(MistralConfig(**shared, **sizes, **heads, sliding_window=4))
-    if architecture == "gemma3":
-        sliding = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4, "head_dim": 8}
-        return Gemma3ForCausalLM(Gemma3TextConfig(**shared, **sizes, **heads, **sliding))
-    shared |= {"n_positions": context, "n_embd": 32, "n_layer": 2, "n_head": 4}
-    if architecture == "gpt2":
-        return GPT2LMHeadModel(GPT2Config(**shared))
-    return GPTJForCausalLM(GPTJConfig(**shared, rotary_dim=4))
-
-
-def teach(model: Any, tokenizer: Any, texts: Iterable[str]) -> None:
-    """Trains a tiny model, a step a text; a GPT-2 learns what stands next wherever it stands."""
-    if hasattr(model, "transformer") and hasattr(model.transformer, "wpe"):
-        model.transformer.wpe.weight.requires_grad_(False).zero_()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for text in texts:
-        ids = tokenizer(text, return_tensors="pt").input_ids
-        optimizer.zero_grad()
-        model(ids, labels=ids).loss.backward()
-        optimizer.step()
-    model.eval()
-
-
-@functools.cache
-def taught_model(architecture: str, *pieces: str) -> LanguageModel:
-    """A tiny model that has learnt to write these pieces of text in any order, unlike a random one."""
-    tokenizer = tiny_tokenizer()
-    model = tiny_model(architecture, len(tokenizer))
-    chance = random.Random(0)
-    teach(model, tokenizer, (" ".join(chance.choice(pieces) for _ in range(30)) for _ in range(200)))
-    return LanguageModel(model, tokenizer, name=f"taught {architecture}")
-
-
 @pytest.fixture(scope="session", params=[*ARCHITECTURES, "mistral", "gemma3"])
 def language_model(request: pytest.FixtureRequest) -> LanguageModel:
     """A tiny random model of each architecture, and of two with sliding windows, in fp32."""
@@ -184,22 +87,6 @@ def language_model(request: pytest.FixtureRequest) -> LanguageModel:
 def tiny_gpt2() -> LanguageModel:
     tokenizer = tiny_tokenizer()
     return LanguageModel(tiny_model("gpt2", len(tokenizer)), tokenizer, name="tiny gpt2")
-
-
-@contextmanager
-def full_gpu(language_model: LanguageModel, passes: Container[int]) -> Iterator[None]:
-    """The forward passes of these numbers find a GPU's memory full."""
-    numbers = itertools.count(1)
-
-    def begin(*_: Any) -> None:
-        if next(numbers) in passes:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
-
-    hook = language_model.model.register_forward_pre_hook(begin)
-    try:
-        yield
-    finally:
-        hook.remove()
 
 
 @pytest.fixture
@@ -220,7 +107,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def counted(monkeypatch: Patch) -> list[str]:
     """The prompts that decoders in this process are asked."""
     prompts: list[str] = []
     original = Decoder.begin
@@ -233,32 +120,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return prompts
 
 
-class Terminal(StringIO):
-    """A stream that is a terminal's."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    """Until it holds; a test that waits for longer has failed."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-Refused = Callable[..., str]
-
-
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
+def refused(capsys: Capture) -> Refused:
     """Gives a command that ends with exit code 2, before any work; returns the one line that says why."""
     from toolformer.cli import main
 
@@ -271,15 +134,6 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
         return line
 
     return given
-
-
-GOLDEN = Path(__file__).parent / "golden" / "model"
-
-
-def smoke_words(root: Path) -> list[str]:
-    """The smallest experiment, with a tiny model that calls two tools."""
-    words = [f"model={GOLDEN}", f"paths.root={root}", "tools=[calendar,calculator]", "lm.dtype=float32"]
-    return ["experiment=smoke", *words]
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import teach, tiny_model, tiny_tokenizer
+from tests.build import teach, tiny_model, tiny_tokenizer
 from toolformer.annotation.shards import ShardStore
 from toolformer.data import Document
 from toolformer.results import Folder, Results, Run, RunInfo

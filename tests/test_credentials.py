@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Capture, Log, Patch
+from tests.build import Capture, Log, Patch
 from toolformer.credentials import is_address, is_variable, printable, shown_address, without_credentials
 from toolformer.data import Document
 from toolformer.errors import UserError

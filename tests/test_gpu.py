@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.build import PIECES, random_documents, tools
-from tests.conftest import taught_model
+from tests.build import PIECES, random_documents, taught_model, tools
 from toolformer.annotation.candidates import Candidate, Window
 from toolformer.annotation.score import score
 from toolformer.benchmarks import dateset

@@ -60,8 +60,10 @@ def test_tests_share_builders_not_test_modules() -> None:
             if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("tests"):
                 continue
             package, _, name = str(node.module).rpartition(".")
-            if name.startswith("test_") or (
-                name == "build" and not f"{package_of_test}.".startswith(f"{package}.")
+            if (
+                name == "conftest"
+                or name.startswith("test_")
+                or (name == "build" and not f"{package_of_test}.".startswith(f"{package}."))
             ):
                 wrong.append(f"{path.relative_to(ROOT)} imports {node.module}")
     assert not wrong

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Capture, Log, Patch, Terminal
+from tests.build import Capture, Log, Patch, Terminal
 from toolformer import progress
 from toolformer.progress import Bar, duration
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import smoke_words
+from tests.build import smoke_words
 from toolformer.cli import main
 from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.evaluation.ladder.classes import RUNGS

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.build import QA_PIECES
-from tests.conftest import taught_model
+from tests.build import QA_PIECES, taught_model
 from toolformer.lm.language_model import LanguageModel
 
 

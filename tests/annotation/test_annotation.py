@@ -8,8 +8,7 @@ import pytest
 
 from tests import reference
 from tests.annotation.build import DOCUMENTS, QA, keep
-from tests.build import QA_PIECES, Recorder
-from tests.conftest import ARCHITECTURES, taught_model
+from tests.build import ARCHITECTURES, QA_PIECES, Recorder, taught_model
 from toolformer.annotation.candidates import SCORED, ToolSettings
 from toolformer.annotation.pipeline import Annotator
 from toolformer.calls import call_end, linearise

@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.build import Recorder
-from tests.conftest import GOLDEN
+from tests.build import GOLDEN, Recorder
 from toolformer.annotation.candidates import Candidate, PreFilters, ToolSettings, Window
 from toolformer.annotation.merge import PLAIN, Chance, row
 from toolformer.annotation.pipeline import Annotator

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.annotation.build import DOCUMENTS, QA, Recording
-from tests.conftest import tiny_model, tiny_tokenizer
+from tests.build import tiny_model, tiny_tokenizer
 from toolformer.annotation import funnel as funnel_module
 from toolformer.annotation.funnel import REASONS, STEPS, log_funnel
 from toolformer.annotation.merge import BELOW

@@ -8,7 +8,7 @@ import torch
 
 from tests import reference
 from tests.annotation.build import QA, whole_windows, windows_of
-from tests.conftest import Patch, tiny_model, tiny_tokenizer
+from tests.build import Patch, tiny_model, tiny_tokenizer
 from toolformer.annotation.propose import choose_positions, propose, read_sample
 from toolformer.annotation.score import score
 from toolformer.calls import ApiCall

@@ -9,8 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests import reference
 from tests.annotation.build import QA, whole_windows
-from tests.build import Recorder
-from tests.conftest import tiny_model, tiny_tokenizer
+from tests.build import Recorder, tiny_model, tiny_tokenizer
 from toolformer.annotation.propose import propose
 from toolformer.data import Document
 from toolformer.lm.language_model import LanguageModel

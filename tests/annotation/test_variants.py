@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.annotation.build import DOCUMENTS, QA, Recording, candidate, whole_window
-from tests.conftest import taught_model
+from tests.build import taught_model
 from toolformer.annotation.candidates import PreFilters
 from toolformer.annotation.pipeline import Annotation, Annotator
 from toolformer.annotation.variants import NOT_AHEAD, NOT_NEW, pre_filter

@@ -16,7 +16,7 @@ import pytest
 
 from scripts import evidence
 from tests.benchmarks.build import documents
-from tests.conftest import Capture, Log, Patch
+from tests.build import Capture, Log, Patch
 from tests.servers.hub import HubServer, serving
 from toolformer.benchmarks import DATA_FILES, MLQA_LANGUAGES
 from toolformer.benchmarks.data_folder import fetch as fetching

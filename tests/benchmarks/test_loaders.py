@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.benchmarks.build import Hub, documents, task
-from tests.build import ASDIV, MAWPS, SVAMP, write
-from tests.conftest import Log, Patch
+from tests.build import ASDIV, MAWPS, SVAMP, Log, Patch, write
 from toolformer.benchmarks import DATA_FILES
 from toolformer.benchmarks.loaders.math import asdiv, numeric_answer, svamp
 from toolformer.benchmarks.loaders.perplexity import heldout, wikitext

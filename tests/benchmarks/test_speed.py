@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.conftest import Capture, tiny_model, tiny_tokenizer
+from tests.build import Capture, tiny_model, tiny_tokenizer
 from toolformer.benchmarks.speed import overhead, widen
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel

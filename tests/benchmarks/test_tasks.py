@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from lm_eval.tasks import TaskManager
 
 from tests.benchmarks.build import task
-from tests.build import task_config
-from tests.conftest import Log
+from tests.build import Log, task_config
 from toolformer.benchmarks import GROUPS, TASKS, TASKS_DIR, WORDINGS
 from toolformer.benchmarks import tasks as prompts_of_tasks
 from toolformer.benchmarks.wordings import TEMPLATES, reworded

@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from tests.conftest import Capture, Patch, Refused, Terminal
+from tests.build import Capture, Patch, Refused, Terminal
 from toolformer import cli
 from toolformer.cli import COMMANDS, main
 from toolformer.errors import UserError

@@ -14,8 +14,16 @@ from lm_eval.tasks import TaskManager
 from lm_eval.tasks._index import TaskIndex
 from lm_eval.utils import simple_parse_args_string
 
-from tests.build import ARC_QUESTIONS, bos_tokenizer, published_task, write, write_math
-from tests.conftest import Patch, Refused, tiny_model
+from tests.build import (
+    ARC_QUESTIONS,
+    Patch,
+    Refused,
+    bos_tokenizer,
+    published_task,
+    tiny_model,
+    write,
+    write_math,
+)
 from toolformer.benchmarks import TASKS_DIR
 from toolformer.cli import main
 from toolformer.cli.lm_eval import ConfiguredLM

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Capture
+from tests.build import Capture
 from toolformer.cli import main
 
 SERVER = Path(__file__).parents[1] / "tools" / "user" / "mcp_server.py"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from tests.conftest import Patch, tiny_tokenizer
+from tests.build import Patch, tiny_tokenizer
 from toolformer.data import assets
 from toolformer.data.assets.convert import add_bos
 from toolformer.data.assets.table import ASSETS, Asset, Wheel

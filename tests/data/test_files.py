@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import Log
+from tests.build import Log
 from toolformer.data import Corpus, Document, Fields, FileCorpus, HubCorpus, date_from_url, demo_corpus
 from toolformer.data.document import content_id, document_from_row
 from toolformer.data.parquet import read_table

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.build import PIECES
-from tests.conftest import taught_model
+from tests.build import PIECES, taught_model
 from toolformer.lm.language_model import LanguageModel
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from tests.build import CALLING, DOCUMENTS, PROMPTS, Shout, tools
-from tests.conftest import full_gpu
+from tests.build import CALLING, DOCUMENTS, PROMPTS, Shout, full_gpu, tools
 from tests.decoding.build import CALLING_SETTINGS, decoded
 from toolformer.data import Document
 from toolformer.decoding.decoder import Completion, Decoder

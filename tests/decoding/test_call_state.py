@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.build import DOCUMENTS, PROMPTS, Recorder, force, steer, tools
-from tests.conftest import tiny_model, tiny_tokenizer
+from tests.build import DOCUMENTS, PROMPTS, Recorder, force, steer, tiny_model, tiny_tokenizer, tools
 from toolformer.decoding.batch import Row
 from toolformer.decoding.decoder import Decoder
 from toolformer.errors import UserError

@@ -5,8 +5,7 @@ import copy
 import pytest
 
 from tests import reference
-from tests.build import CALLING, PIECES, PROMPTS
-from tests.conftest import ARCHITECTURES, taught_model, tiny_model, tiny_tokenizer
+from tests.build import ARCHITECTURES, CALLING, PIECES, PROMPTS, taught_model, tiny_model, tiny_tokenizer
 from tests.decoding.build import CALLING_SETTINGS, decode_both_ways, decoded
 from toolformer.decoding.decoder import Decoder
 from toolformer.lm.language_model import LanguageModel

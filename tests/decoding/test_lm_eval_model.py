@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from lm_eval.api.instance import Instance
 
-from tests.build import SVAMP, Recorder, force, write
-from tests.conftest import Log, Patch, wait_for
+from tests.build import SVAMP, Log, Patch, Recorder, force, wait_for, write
 from toolformer.calls import ApiCall, linearise
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.decoding.lm_eval_model import CHARACTERS_AT_ONCE, ToolformerLM

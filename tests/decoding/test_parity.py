@@ -12,8 +12,7 @@ from lm_eval.api.model import LM
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
-from tests.build import ARC_QUESTIONS, bos_tokenizer, published_task
-from tests.conftest import tiny_model
+from tests.build import ARC_QUESTIONS, bos_tokenizer, published_task, tiny_model
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.lm.language_model import LanguageModel

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.build import CALLING, DOCUMENTS, PIECES, tools
-from tests.conftest import taught_model, tiny_model, tiny_tokenizer
+from tests.build import CALLING, DOCUMENTS, PIECES, taught_model, tiny_model, tiny_tokenizer, tools
 from tests.decoding.build import CALLING_SETTINGS, CALLS, decode_both_ways, decoded, names
 from toolformer.decoding.decoder import Decoder
 from toolformer.lm.language_model import LanguageModel

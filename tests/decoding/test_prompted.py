@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests import reference
-from tests.build import CALLING, DOCUMENTS, PIECES, tools
-from tests.conftest import Refused, taught_model
+from tests.build import CALLING, DOCUMENTS, PIECES, Refused, taught_model, tools
 from tests.processes import config, save_calling_model, words
 from toolformer.calls import find_calls, strip
 from toolformer.data import Document

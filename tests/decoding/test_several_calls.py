@@ -6,8 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from tests import reference
-from tests.build import Recorder
-from tests.conftest import taught_model
+from tests.build import Recorder, taught_model
 from toolformer.data import Document
 from toolformer.decoding.completion import Task
 from toolformer.decoding.decoder import Decoder

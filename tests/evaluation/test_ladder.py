@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.build import SVAMP, Recorder, steer, write
-from tests.conftest import Patch
+from tests.build import SVAMP, Patch, Recorder, steer, write
 from toolformer.decoding.batch import Row
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import load_dataset
 
-from tests.conftest import Capture, Refused, tiny_tokenizer
+from tests.build import Capture, Refused, tiny_tokenizer
 from tests.export.build import rows_of, trained, write
 from toolformer.calls import linearise, parse
 from toolformer.cli import main

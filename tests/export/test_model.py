@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub import ModelCard
 from transformers import AutoModelForCausalLM
 
-from tests.conftest import Capture
+from tests.build import Capture
 from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.export import export_model

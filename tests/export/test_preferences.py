@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import tiny_tokenizer
+from tests.build import tiny_tokenizer
 from toolformer.calls import ApiCall, insert, linearise
 from toolformer.export.preferences import Preference, find_preferences, labelled_rows, paired_rows
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from datasets import load_dataset
 
-from tests.conftest import tiny_model, tiny_tokenizer
+from tests.build import tiny_model, tiny_tokenizer
 from tests.export.build import rows_of, trained, write
 
 ROWS = rows_of(6)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, BertConfig, BertLMHeadModel
 
-from tests.conftest import Log, tiny_model, tiny_tokenizer
+from tests.build import Log, tiny_model, tiny_tokenizer
 from tests.reference import assert_stock as check
 from tests.reference import logits
 from toolformer.errors import UserError

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from transformers.integrations import sdpa_attention
 
-from tests.conftest import tiny_model
+from tests.build import tiny_model
 from toolformer.lm import fast_linear
 from toolformer.lm.language_model import LanguageModel
 

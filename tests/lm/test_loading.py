@@ -17,8 +17,7 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, MptConfig, PreTrainedTokenizerFast
 from transformers import Gemma3Config as MultimodalGemma3
 
-from tests.build import t5_tokenizer, tiny_t5
-from tests.conftest import Patch, tiny_model, tiny_tokenizer
+from tests.build import Patch, t5_tokenizer, tiny_model, tiny_t5, tiny_tokenizer
 from toolformer.errors import UserError
 from toolformer.lm import loading
 from toolformer.lm.language_model import LanguageModel

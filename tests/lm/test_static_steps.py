@@ -11,8 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.build import PIECES, QA_PIECES, random_documents, tools
-from tests.conftest import taught_model, tiny_model, tiny_tokenizer
+from tests.build import PIECES, QA_PIECES, random_documents, taught_model, tiny_model, tiny_tokenizer, tools
 from toolformer.annotation.candidates import ToolSettings, Window
 from toolformer.annotation.propose import propose
 from toolformer.decoding.decoder import Decoder

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.conftest import Capture
+from tests.build import Capture
 from tests.processes import save_taught_model
 from toolformer.cli import main
 

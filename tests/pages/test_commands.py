@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.keys import markdown
-from tests.conftest import Patch
+from tests.build import Patch
 from tests.pages.page import COMMANDS_OF_PAGES, ROOT
 from toolformer.cli import COMMANDS, main
 from toolformer.stages.config import STAGES, compose, validate

@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tests.conftest import GOLDEN, Capture, Patch, smoke_words
+from tests.build import GOLDEN, Capture, Patch, smoke_words
 from tests.pages.page import ROOT, Page, save_model
 from toolformer.cli import main
 from toolformer.results import Results

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import Capture, Patch
+from tests.build import Capture, Patch
 from tests.pages.page import COMMANDS_OF_PAGES, ROOT, Page, save_model, tiny
 from tests.processes import save_taught_model, trained
 from toolformer.calls import find_calls, linearise

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.build import at_work, made, step
-from tests.conftest import Capture
+from tests.build import Capture, at_work, made, step
 from toolformer.cli import main
 from toolformer.results import Results
 from toolformer.results.clean import removable, remove, sizes

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scripts import evidence, rounds
-from tests.conftest import GOLDEN, Capture
+from tests.build import GOLDEN, Capture
 from toolformer.errors import UserError
 from toolformer.results import Results
 from toolformer.stages.train import model_folder

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import Capture, Patch, Refused
+from tests.build import Capture, Patch, Refused
 from tests.processes import words
 from toolformer.cli import main
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.conftest import Refused, smoke_words
+from tests.build import Refused, smoke_words
 from toolformer.cli import main
 from toolformer.results import Results
 

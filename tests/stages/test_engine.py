@@ -17,7 +17,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import smoke_words, wait_for
+from tests.build import smoke_words, wait_for
 from tests.processes import PATIENCE, SHARDS, Place, Process, needs_ray, who_did
 from toolformer.cli import main
 from toolformer.results import Results

@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.build import SVAMP, write
-from tests.conftest import GOLDEN, Log, Refused, smoke_words
+from tests.build import GOLDEN, SVAMP, Log, Refused, smoke_words, write
 from tests.processes import config, trained, words
 from toolformer.api import Toolformer
 from toolformer.cli import main

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.build import SVAMP, write
-from tests.conftest import Patch
+from tests.build import SVAMP, Patch, write
 from tests.pages.page import Page
 from tests.processes import config, finished, trained
 from toolformer.data import Document

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import GOLDEN, Refused, smoke_words
+from tests.build import GOLDEN, Refused, smoke_words
 from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.errors import UserError
 from toolformer.evaluation.suite import task_names

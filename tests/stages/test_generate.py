@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tests.conftest import Capture, Log, Patch, Refused, full_gpu
+from tests.build import Capture, Log, Patch, Refused, full_gpu
 from tests.processes import PATIENCE, SHARDS, Place, finished, needs_ray, visible_gpus, who_did
 from toolformer.annotation.results import RESULTS
 from toolformer.annotation.shards import ShardStore

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import Log, Refused, smoke_words
+from tests.build import Log, Refused, smoke_words
 from toolformer.data import demo_corpus
 from toolformer.results import Results, Run
 from toolformer.stages import experiments

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import Refused, smoke_words
+from tests.build import Refused, smoke_words
 from tests.processes import finished
 from toolformer.cli import main
 from toolformer.errors import UserError

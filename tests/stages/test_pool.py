@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Patch
+from tests.build import Patch
 from tests.processes import Place, config, trained
 from toolformer.cli import main
 from toolformer.decoding.recording import AnswerFile

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import GOLDEN, Capture, Refused, smoke_words
+from tests.build import GOLDEN, Capture, Refused, smoke_words
 from toolformer.cli import main
 from toolformer.decoding.settings import PAPER_SYSTEMS, SYSTEMS
 from toolformer.errors import UserError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Capture, Refused, smoke_words
+from tests.build import Capture, Refused, smoke_words
 from toolformer.cli import main
 from toolformer.results import Results, RunInfo
 from toolformer.stages import experiments, steps

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Capture, Patch, Refused, smoke_words
+from tests.build import Capture, Patch, Refused, smoke_words
 from toolformer.cli import main, run
 from toolformer.results import Results, Run
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig
 
-from tests.conftest import Capture, Patch, Refused
+from tests.build import Capture, Patch, Refused
 from tests.processes import SHARDS, Place, config, trained, who_did
 from toolformer.cli import main
 from toolformer.data import Document

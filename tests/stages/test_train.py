@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.conftest import Capture, smoke_words
+from tests.build import Capture, smoke_words
 from toolformer.cli import main
 from toolformer.results import Run
 from toolformer.stages.config import Config, compose, validate

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.build import at_work, made, step
-from tests.conftest import Capture, Log, Patch, free_port, wait_for
+from tests.build import Capture, Log, Patch, at_work, free_port, made, step, wait_for
 from tests.tracking.build import answers, evaluate, history, logged_to, mlflow_server, row, rows, start, train
 from toolformer.cli import main
 from toolformer.errors import UserError

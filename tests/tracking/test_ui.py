@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.build import made, step
-from tests.conftest import Capture, free_port, wait_for
+from tests.build import Capture, free_port, made, step, wait_for
 from tests.tracking.build import answers, logged_to, row, start
 from toolformer.errors import UserError
 from toolformer.results import Results

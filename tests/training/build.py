@@ -9,7 +9,7 @@ import torch
 from tokenizers import processors
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from tests.conftest import byte_level
+from tests.build import byte_level
 from toolformer.calls import ApiCall
 from toolformer.training.settings import TrainingSettings
 from toolformer.training.tokens import AnnotatedText

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from tests.conftest import TRAINING_TEXT, tiny_model, tiny_tokenizer
+from tests.build import TRAINING_TEXT, tiny_model, tiny_tokenizer
 from toolformer.annotation.merge import KeptCall, merge
 from toolformer.calls import ApiCall, parse
 from toolformer.data import Document

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.build import OTHER_DOCUMENT
-from tests.conftest import Refused
+from tests.build import OTHER_DOCUMENT, Refused
 from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.errors import UserError

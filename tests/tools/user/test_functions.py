@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from tests.build import answers
-from tests.conftest import Refused
+from tests.build import Refused, answers
 from toolformer.calls import ApiCall, linearise, parse
 from toolformer.cli import main
 from toolformer.data import Document

@@ -12,8 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.build import OTHER_DOCUMENT, answers
-from tests.conftest import free_port, wait_for
+from tests.build import OTHER_DOCUMENT, answers, free_port, wait_for
 from toolformer.errors import UserError
 from toolformer.stages import instantiate
 from toolformer.stages.config import compose, validate
