@@ -79,6 +79,42 @@ def test_a_model_with_more_layers_than_weights_is_refused(llama: Path) -> None:
         LanguageModel.from_pretrained(llama)
 
 
+def test_a_model_with_fewer_layers_than_weights_is_refused(llama: Path) -> None:
+    set_config(llama, num_hidden_layers=1)
+    with pytest.raises(
+        UserError, match=r"config.json does not name: model.layers.1.input_layernorm.weight, .* and 7 more"
+    ):
+        LanguageModel.from_pretrained(llama)
+
+
+def add_weights(folder: Path, *names: str) -> None:
+    weights = load_file(folder / "model.safetensors") | {name: torch.ones(16) for name in names}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+@pytest.mark.parametrize("part", ["k_proj.bias", "q_norm.weight"])
+def test_a_part_that_is_switched_off_is_refused(part: str, llama: Path) -> None:
+    add_weights(llama, f"model.layers.0.self_attn.{part}")
+    with pytest.raises(UserError, match=f"config.json does not name: model.layers.0.self_attn.{part}; get"):
+        LanguageModel.from_pretrained(llama)
+
+
+def test_what_is_beside_the_layers_is_left_out(llama: Path) -> None:
+    add_weights(
+        llama, "model.layers.0.self_attn.bias", "v_head.weight", "vision.layers.0.weight", "mtp.0.weight"
+    )
+    LanguageModel.from_pretrained(llama)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_weights_that_are_not_numbers_are_refused(value: float, llama: Path) -> None:
+    weights = load_file(llama / "model.safetensors")
+    weights["model.layers.1.mlp.up_proj.weight"][3, 2] = value
+    save_file(weights, llama / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match="infinite or not numbers: model.layers.1.mlp.up_proj.weight; its"):
+        LanguageModel.from_pretrained(llama)
+
+
 def test_an_encoder_decoder_without_a_weight_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path / "t5", tiny_t5(len(t5_tokenizer())), t5_tokenizer())
     Seq2SeqModel(str(folder), "float32", "cpu")
@@ -149,6 +185,12 @@ def test_gguf_is_to_be_converted(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "model.gguf"):
         with pytest.raises(UserError, match="is a GGUF file; convert it"):
             LanguageModel.from_pretrained(path)
+
+
+def test_gguf_beside_a_configuration_is_to_be_converted(copied: Path) -> None:
+    (copied / "model.safetensors").rename(copied / "model.gguf")
+    with pytest.raises(UserError, match="is a GGUF file; convert it"):
+        LanguageModel.from_pretrained(copied)
 
 
 def test_an_adapter_is_to_be_merged(copied: Path) -> None:

@@ -254,7 +254,8 @@ def count_parameters(name_or_path: str) -> int:
 def load_weights(kind: Any, description: str, name_or_path: str, dtype: torch.dtype) -> Any:
     """A model in main memory, by one of Transformers' classes: from safetensors, else from PyTorch's own files.
 
-    No code in a file of weights is run. UserError if the model is of another kind, damaged, incomplete or unreachable.
+    No code in a file of weights is run. UserError if the model is of another kind, damaged, unreachable, or its weights are not
+    those that its configuration names.
     """
     location = locate(name_or_path)
     if location.folder:
@@ -269,12 +270,7 @@ def load_weights(kind: Any, description: str, name_or_path: str, dtype: torch.dt
             weights_only=True,
             output_loading_info=True,
         )
-    if missing := sorted(info["missing_keys"]):  # Transformers fills them with random numbers
-        several = f" and {len(missing) - 2} more" if len(missing) > 2 else ""
-        raise UserError(
-            f"model: {name_or_path} lacks weights that its config.json names: {', '.join(missing[:2])}{several}; get its "
-            "missing files, or the config.json that belongs to them"
-        )
+    model_files.check_loaded(model, info["missing_keys"], info["unexpected_keys"], name_or_path)
     return model
 
 

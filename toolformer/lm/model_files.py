@@ -1,12 +1,16 @@
 """What a model's folder holds, looked at before anything is built: whether its weights and tokenizer can be loaded, what to
-do with those that cannot, and whether the weights are large enough for the sizes that its configuration names.
+do with those that cannot, and whether the weights are large enough for the sizes that its configuration names. And a loaded
+model: whether its weights are all that the configuration names, no others, and numbers.
 """
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from toolformer.errors import UserError
 
@@ -29,7 +33,7 @@ EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 def check_kind(path: Path, name: str) -> None:
     """UserError for a file or folder that is not a whole model of Transformers; says how to make one of it."""
-    if path.suffix == ".gguf" or (not (path / "config.json").is_file() and _has(path, ["*.gguf"])):
+    if path.suffix == ".gguf" or (_has(path, ["*.gguf"]) and not _has(path, WEIGHTS)):
         raise UserError(
             f"model: {name} is a GGUF file; convert it: AutoModelForCausalLM.from_pretrained(FOLDER, gguf_file=FILE)"
             ".save_pretrained(NEW), the same with AutoTokenizer, and name NEW"
@@ -64,6 +68,57 @@ def check_tokenizer(folder: Path, name: str) -> None:
             f"model: {name} has no tokenizer; copy tokenizer.json and tokenizer_config.json of the model that it was "
             "made from into it"
         )
+
+
+def check_loaded(model: Any, missing: Iterable[str], unexpected: Iterable[str], name: str) -> None:
+    """UserError for a model in main memory whose weights are not those of its configuration, or not numbers.
+
+    Args:
+        missing: weights that the files lack, which Transformers fills with random numbers.
+        unexpected: weights that Transformers did not load.
+    """
+    if lacking := sorted(missing):
+        raise UserError(
+            f"model: {name} lacks weights that its config.json names: {_some(lacking)}; get its missing files, or the "
+            "config.json that belongs to them"
+        )
+    if surplus := sorted(key for key in unexpected if _belongs_to_a_layer(model, key)):
+        raise UserError(
+            f"model: {name} has weights that its config.json does not name: {_some(surplus)}; get the config.json that "
+            "belongs to them"
+        )
+    if damaged := [key for key, weight in model.named_parameters() if not _is_finite(weight)]:
+        raise UserError(
+            f"model: {name} has weights that are infinite or not numbers: {_some(damaged)}; its files are damaged, or "
+            "beyond what lm.dtype=float16 holds"
+        )
+
+
+def _belongs_to_a_layer(model: Any, key: str) -> bool:
+    """Whether a weight is of a layer too many, or of a part that the configuration turns off in a layer.
+
+    Anything beside the layers (a tower for images, a head for values) may be left out, and so may masks that older releases
+    saved as `attn.bias`.
+    """
+    match = re.match(r"(.+?)\.\d+\..*?([^.]+)$", key)
+    layers = (name for name, module in model.named_modules() if isinstance(module, torch.nn.ModuleList))
+    if not match or not any(f".{name}".endswith(f".{match[1]}") for name in layers):
+        return False
+    owner = dict(model.named_modules()).get(key.rpartition(".")[0])
+    if match[2] == "bias" and owner is not None:
+        return "bias" in owner._parameters  # None: switched off
+    return match[2] == "bias" or match[2].startswith("weight")
+
+
+def _is_finite(weight: torch.Tensor) -> bool:
+    if not weight.is_floating_point() or weight.itemsize < 2 or not weight.numel():  # quantised, or elsewhere
+        return True
+    return bool(torch.stack(torch.aminmax(weight.detach())).isfinite().all())
+
+
+def _some(keys: Sequence[str]) -> str:
+    """The first two names, and how many there are besides."""
+    return ", ".join(keys[:2]) + (f" and {len(keys) - 2} more" if len(keys) > 2 else "")
 
 
 def advice(folder: Path) -> str:
