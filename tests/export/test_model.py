@@ -33,10 +33,12 @@ def test_the_folder_has_known_files_alone(results: Results, training: Run, tmp_p
 
 def test_settings_of_a_model_name_no_folder(results: Results, training: Run, tmp_path: Path) -> None:
     path = training.folder / "model" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"_name_or_path": "/home/me/model"}))
+    named = {"_name_or_path": "/home/me/model"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | named | {"text_config": {"n": 1, **named}}))
     export_model(results, training, tmp_path / "out")
     exported = json.loads((tmp_path / "out" / "config.json").read_text())
     assert exported["model_type"] == "gpt2" and "_name_or_path" not in exported
+    assert exported["text_config"] == {"n": 1}
 
 
 def test_the_card_has_lineage_results_and_policy(exported: Path, training: Run, annotation: Run) -> None:

@@ -58,7 +58,7 @@ def export_model(results: Results, run: Run, folder: Path) -> list[Run]:
                 shutil.copyfile(path, made / path.name)
         for name in SETTINGS:
             if _is_plain(model / name):
-                atomic_write(made / name, _without_paths(model / name))
+                atomic_write(made / name, _settings(model / name))
         _check(made, read_json(model / RECORD).get("sha256"), run)
         atomic_write(made / CARD, _card(results, run, evaluations).encode())
     log.info("export: the model of run %s with %d evaluations in %s", run.id[:8], len(evaluations), folder)
@@ -70,14 +70,21 @@ def _is_plain(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def _without_paths(path: Path) -> bytes:
+def _settings(path: Path) -> bytes:
     """A file of settings without those that name a folder of this machine."""
-    settings = {
-        key: value
-        for key, value in read_json(path).items()
+    return json.dumps(_without_paths(read_json(path)), indent=2, ensure_ascii=False).encode()
+
+
+def _without_paths(settings: Any) -> Any:
+    if isinstance(settings, list):
+        return [_without_paths(part) for part in settings]
+    if not isinstance(settings, Mapping):
+        return settings
+    return {
+        key: _without_paths(value)
+        for key, value in settings.items()
         if not (isinstance(value, str) and (value.startswith(("/", "~")) or "name_or_path" in key))
     }
-    return json.dumps(settings, indent=2, ensure_ascii=False).encode()
 
 
 def _check(made: Path, recorded: Any, run: Run) -> None:

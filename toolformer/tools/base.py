@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -118,3 +119,9 @@ class TextGenerator(Protocol):
 def encodable(text: str) -> str:
     """A text that can be written to a file or given to a tokenizer: lone surrogates become question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def is_full_gpu(error: BaseException) -> bool:
+    """Whether an exception says that a device's memory is full, which is no fault of a tool."""
+    torch = sys.modules.get("torch")  # where it was not imported, nothing can have filled a GPU
+    return torch is not None and isinstance(error, torch.OutOfMemoryError)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import random
-import sys
 import threading
 import time
 from collections import Counter
@@ -18,7 +17,7 @@ from pydantic import Field, PositiveInt
 from toolformer.data import Document
 from toolformer.errors import UserError, one_line
 from toolformer.step import NOTHING
-from toolformer.tools.base import Fault, Result, Tool, encodable
+from toolformer.tools.base import Fault, Result, Tool, encodable, is_full_gpu
 from toolformer.tools.cache import ResultCache, call_key
 from toolformer.tools.threads import Late, Threads
 
@@ -187,7 +186,7 @@ def _run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]
     except Fault as error:
         return [Result(reason=str(error), fault=True)] * len(inputs)
     except BaseException as error:  # a user's tool may raise anything; Ctrl-C never reaches its threads
-        if _is_full_gpu(error):
+        if is_full_gpu(error):
             raise  # the batch in which the calls were written is halved
         kind = type(error).__name__
         log.warning("%s failed on a batch of %d calls: %s: %s", tool.name, len(inputs), kind, one_line(error))
@@ -196,11 +195,6 @@ def _run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]
     return [
         _run_safely(tool, [text], [document])[0] for text, document in zip(inputs, documents, strict=True)
     ]
-
-
-def _is_full_gpu(error: BaseException) -> bool:
-    torch = sys.modules.get("torch")  # where it was not imported, nothing can have filled a GPU
-    return torch is not None and isinstance(error, torch.OutOfMemoryError)
 
 
 def _checked_results(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:

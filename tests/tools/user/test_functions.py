@@ -109,6 +109,17 @@ def test_an_asynchronous_function_takes_calls_in_parallel(tmp_path: Path) -> Non
     assert asyncio.run(inside())[0].text, "a caller may have an event loop of its own"
 
 
+def test_a_full_gpu_is_no_fault_of_a_function(tmp_path: Path) -> None:
+    """The batch in which its call was written is halved."""
+    (tmp_path / "classify.py").write_text(
+        'import torch\n\ndef classify(text: str) -> str:\n    """Run a model."""\n'
+        '    raise torch.OutOfMemoryError("CUDA out of memory")\n'
+    )
+    tool = ToolRuntime(FunctionTool(f"{tmp_path}/classify.py:classify"))
+    with pytest.raises(torch.OutOfMemoryError):
+        tool.run(["a", "b"], [Document("d", "")] * 2)
+
+
 def test_functions(tmp_path: Path) -> None:
     """Whatever they do, the folder is the same afterwards."""
     (tmp_path / "functions.py").write_text(FUNCTIONS)

@@ -30,7 +30,7 @@ from pydantic_core import to_jsonable_python
 from toolformer.calls import clean_result
 from toolformer.data import Document
 from toolformer.errors import UserError, one_line
-from toolformer.tools.base import ClosedTool, Result, encodable
+from toolformer.tools.base import ClosedTool, Result, encodable, is_full_gpu
 from toolformer.tools.user.arguments import ArgumentError, Parameter, bind
 from toolformer.tools.user.describe import Description, from_docstring
 
@@ -88,12 +88,14 @@ class FunctionTool(UserTool):
         self.parameters = parameters(self._call, function)
 
     def call(self, arguments: dict[str, Any]) -> Result:
-        """What the function returns; a fault if it raises."""
+        """What the function returns; a fault if it raises anything but that a GPU's memory is full."""
         try:
             with _returning_to(self._folder):
                 value = self._call(**arguments)
                 return to_result(asyncio.run(value) if inspect.iscoroutine(value) else value)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if is_full_gpu(error):
+                raise  # the batch in which the call was written is halved
             log.warning("%s failed: %s: %s", self.name, type(error).__name__, one_line(error))
             return Result(reason=f"tool failed ({type(error).__name__})", fault=True)
 
