@@ -112,13 +112,16 @@ def test_what_a_run_had_beside_values_is_asked_for_by_its_key(tmp_path: Path) ->
         ({"heldout": {"source": "jsonl", "path": "PLANTED"}}, r"heldout\.path="),
         ({"evaluation": {"samples": "PLANTED"}}, r"evaluation\.samples="),
         ({"prompts": "PLANTED"}, r"prompts="),
+        ({"tool": {"calculator": {"prompt": "PLANTED"}}}, r"tool\.calculator\.prompt="),
+        ({"tool": {"calculator": {"prompt": "a/../../PLANTED"}}}, r"tool\.calculator\.prompt="),
         ({"system": "model", "model": "PLANTED"}, r"model="),
+        ({"system": "model", "model": 5000 * "x" + "/../PLANTED"}, r"model="),
         ({"tool": {"calculator": {"demonstrations": [{"text": "${oc.env:SECRET}", "annotated": ""}]}}}, r"holds \$\{"),
         ({"engine": {"address": "127.0.0.1:1"}, "tracking": {"uri": "http://127.0.0.1:1"}}, None),
     ],
     ids=[
         *("command", "python", "target", "inference", "new", "tasks", "name", "corpus", "heldout", "samples"),
-        *("prompts", "model", "list", "engine"),
+        *("prompts", "prompt", "upwards", "model", "long", "list", "engine"),
     ],
 )  # fmt: skip
 def test_a_strangers_run_starts_and_reads_nothing(

@@ -94,6 +94,11 @@ def test_it_leaves_jax_asleep(articles_file: Path, tmp_path: Path) -> None:
     assert done.stdout.strip() == str(len(ARTICLES)) and done.stderr.strip() == "woken"
 
 
+def test_articles_may_begin_with_a_byte_order_mark(articles_file: Path) -> None:
+    articles_file.write_text('[{"title": "A", "extract": "One."}]', encoding="utf-8-sig")
+    assert articles(articles_file) == [Passage("A", "A", "One.")]
+
+
 def test_articles_come_clean_and_a_broken_file_is_one_line(articles_file: Path) -> None:
     row = {"title": "A\ud800", "extract": "''Two'' &amp; <b>three</b>\n{{note}}\n== four ==\n\ud800"}
     articles_file.write_text(json.dumps([row, {"title": "B", "extract": None}]))
@@ -101,6 +106,7 @@ def test_articles_come_clean_and_a_broken_file_is_one_line(articles_file: Path) 
     assert clean("if a < b == c and d > e") == "if a < b == c and d > e"
     for content, said in (
         ("{", "not a list of articles"),
+        (100_000 * "[", "not a list of articles"),
         ('[{"title": "A"}]', "not a list of articles"),
         ('[{"title": "A", "extract": " "}, {"title": "B", "extract": null}]', "has no article"),
     ):

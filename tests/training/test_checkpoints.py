@@ -204,6 +204,7 @@ def test_a_deepspeed_file_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "ds.json"
     for text, message in (
         ("{", "must be one of zero2, zero3, zero3_offload, or a JSON file"),
+        (100_000 * "[", "must be one of zero2, zero3, zero3_offload, or a JSON file"),
         ('{"zero_optimization": 2}', "has no zero_optimization, such as"),
         ('{"zero_optimization": {}, "scheduler": {"type": "WarmupLR"}}', "trainer.schedule; leave scheduler out$"),
         ('{"zero_optimization": {"stage": 3}}', "trainer.lora_rank and ZeRO-3"),
@@ -212,5 +213,5 @@ def test_a_deepspeed_file_that_cannot_be_is_one_line(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=message) as caught:
             replace(SETTINGS, lora_rank=4, deepspeed=str(path))
         assert "\n" not in str(caught.value)
-    path.write_text('{"zero_optimization": {"stage": 2}}')
+    path.write_text('{"zero_optimization": {"stage": 2}}', encoding="utf-8-sig")
     assert replace(SETTINGS, lora_rank=4, deepspeed=str(path)).lora_rank == 4

@@ -30,7 +30,7 @@ def sample_ids(samples: Any) -> Samples:
         ids = adapter.validate_python(content)
     except ValidationError as error:
         raise UserError(f"{key} must be a list of ids, one by benchmark, or a file of ids") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{key} cannot be read as ids ({error}); name a file, or list the ids") from error
     if not ids:
         raise UserError(f"{key} holds no ids; leave it out (null) for all examples")

@@ -57,8 +57,10 @@ def read_config(name: str) -> dict[str, Any]:
     if name in NAMED:
         return copy.deepcopy(NAMED[name])
     try:
-        configuration = json.loads(Path(name).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        if not (path := Path(name)).is_file():
+            raise OSError("there is no such file")
+        configuration = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(
             f"trainer.deepspeed is {name}; it must be one of {', '.join(NAMED)}, or a JSON file ({error})"
         ) from error

@@ -5,6 +5,7 @@ paths) is not copied from it.
 """
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,9 @@ def _is_private(setting: Setting) -> bool:
     mark, text = setting.marks.get(Private), setting.value
     if not isinstance(mark, Private) or not mark.only_paths:
         return mark is not None
-    return isinstance(text, str) and (text.startswith(("/", "~", ".")) or Path(text).exists())
+    return isinstance(text, str) and (
+        text.startswith(("/", "~", ".")) or ".." in Path(text).parts or os.path.exists(text)
+    )
 
 
 def _is_read(stage: str, setting: Setting) -> bool:

@@ -104,7 +104,7 @@ class ToolConfig(Sampling, Limits):
     """What answers its calls: a class and its arguments (`_target_`)."""
     inference: Annotated[dict[str, Any], Decides("answer"), Private()] = field(default_factory=dict)
     """Arguments that differ at inference (a larger model, the clock)."""
-    prompt: Annotated[str | None, NOTHING] = None  # the prompts are an input, by their content
+    prompt: Annotated[str | None, NOTHING, Private(only_paths=True)] = None  # an input, by its content
     """Its few-shot prompt in the set `prompts`; null is its key."""
     instruction: Annotated[str | None, NOTHING] = None
     """With demonstrations: the first line of a custom few-shot prompt."""

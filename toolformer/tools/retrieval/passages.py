@@ -70,10 +70,10 @@ def articles(path: Path | str | None = None) -> list[Passage]:
     """The articles of a JSON file of summaries (`title`, `extract`); the bundled vital articles by default."""
     file = Path(path).expanduser() if path else assets.ensure("wikipedia")
     try:
-        rows = json.loads(file.read_text(encoding="utf-8"))
+        rows = json.loads(file.read_bytes())
         rows = list(rows.values()) if isinstance(rows, dict) else rows
         pairs = [(plain_line(str(row["title"])), clean(str(row["extract"] or ""))) for row in rows]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"search: {file} is not a list of articles with title and extract ({error})"
         ) from error
