@@ -1,4 +1,4 @@
-"""Finished runs compared and explained: what comes out, and what is said of the rest."""
+"""Finished runs compared: the tables and JSON, and what is refused."""
 
 import json
 import shutil
@@ -11,8 +11,6 @@ import pytest
 from tests.build import Capture, Patch, Refused
 from tests.processes import words
 from toolformer.cli import main
-from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
-from toolformer.reporting.candidate_stats import FATES
 from toolformer.results import Results
 from toolformer.results.folder import result_digest
 from toolformer.statistics.paired import mcnemar
@@ -91,57 +89,3 @@ def test_wrong_groups_are_one_line(seeds: Path, tmp_path: Path, refused: Refused
         path.write_text(json.dumps({**record, "digest": result_digest(record)}))
     line = refused("compare", models, baselines, f"paths.root={root}")
     assert "seed (the code that scored them); run the commands of the older ones again" in line
-
-
-def test_an_evaluation_is_explained_once_and_shown_in_a_report(
-    root: Path, counted: list[str], capsys: Capture
-) -> None:
-    command = ["explain", "latest", "name=smoke", f"paths.root={root}"]
-    capsys.readouterr()
-    assert main(command) == 0
-    shown, asked = capsys.readouterr().out, len(counted)
-    assert all(name in shown for name in (*CLASSES.values(), "Dateset", "forced call", "n = 4"))
-    (run,) = Results(root).runs("explain")
-    evaluated = Results(root).get(run.made_from[0])
-    assert evaluated.facts["system"] == "toolformer"
-    assert sum(run.tasks["dateset"][f"class/{name}"] for name in CLASSES) == run.tasks["dateset"]["n"] == 4
-    assert run.tasks["dateset"]["rung/own"] == evaluated.tasks["dateset"]["score"]
-    rows = pq.read_table(run.folder / "ladder" / "dateset.parquet").to_pylist()
-    assert {row["call"] for row in rows} == {"[Calendar()]"}
-    assert all(row["result"].startswith("Today is") for row in rows)
-    assert all(row[f"{rung}_right"] is not None for row in rows for rung in RUNGS if rung != "gold_passage")
-    assert main(["report", *command[2:]]) == 0
-    folder = root / "report" / "smoke"
-    assert "## Ladder: Why answers are right or wrong" in (folder / "report.md").read_text()
-    assert (folder / "figures" / "ladder.svg").is_file()
-    assert json.dumps(CLASSES[rows[0]["class"]]) in (folder / "samples.html").read_text()
-    # What was damaged is reported, and made again from the answers.
-    path = run.folder / "ladder" / "dateset.parquet"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-20])
-    capsys.readouterr()
-    assert main(["report", *command[2:]]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"ladder/dateset.parquet of explain run {run.id[:8]} is damaged; run its command again" in said
-    assert main(["explain", evaluated.id[:8], *command[2:]]) == 0
-    assert path.read_bytes() == whole and capsys.readouterr().out == shown
-    assert len(counted) == asked > 0
-
-
-def test_an_annotation_is_explained(smoke_runs: Path, capsys: Capture) -> None:
-    assert main(["explain", "latest:generate", "name=smoke", f"paths.root={smoke_runs}"]) == 0
-    shown = capsys.readouterr().out
-    assert "Where the yield is lost" in shown
-    assert all(word in shown for fate in FATES for word in fate.split())
-
-
-def test_what_cannot_be_explained_is_one_line(smoke_runs: Path, refused: Refused) -> None:
-    results = Results(smoke_runs)
-    place = f"paths.root={smoke_runs}"
-    (model,) = results.runs("evaluate", system="model")
-    assert "the ladder needs one of system=toolformer" in refused("explain", model.id, place)
-    assert "there is no run 0123456" in refused("explain", "0123456", place)
-    train = results.runs("train")[0].id
-    assert "is a run of train" in refused("explain", train, place)
-    given = ["explain", "latest", "name=smoke", place, "tools=[calculator]"]
-    assert "no benchmark whose right call is known" in refused(*given)
