@@ -15,6 +15,16 @@ from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
+STAGES = {
+    "generate": "annotate a corpus with the calls that help (C*)",
+    "train": "finetune the model on C* (data=augmented) or on C (data=plain)",
+    "evaluate": "run benchmarks with one of the systems",
+    "explain": "why answers are right or wrong, and where calls are lost: toolformer explain RUN",
+    "report": "print the paper's tables from the runs",
+}
+"""The stages in their order, each with what it does: a module and a function of that name in `toolformer.stages`, and a function
+in its `steps`. The results of all but the report are runs."""
+
 
 class Mark:
     """Metadata of a field's `Annotated` type. A mark on a field that holds a dataclass counts for all fields of that

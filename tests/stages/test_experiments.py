@@ -16,8 +16,9 @@ from toolformer.evaluation.suite import task_names
 from toolformer.results import Results
 from toolformer.stages import experiments
 from toolformer.stages import instantiate as objects
-from toolformer.stages.config import CONF, STAGES, compose, validate
+from toolformer.stages.config import CONF, compose, validate
 from toolformer.stages.config.composition import quoted
+from toolformer.step import STAGES
 from toolformer.training.settings import Recipe
 
 NAMES = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))

@@ -23,7 +23,7 @@ from toolformer.stages.config import compose, validate
 from toolformer.stages.invocation import run_stage
 
 TOOLS = ("calculator", "calendar")
-STAGES = ["generate", "train", "train", *["evaluate"] * 4, "report"]
+PLANNED = ["generate", "train", "train", *["evaluate"] * 4, "report"]
 
 
 def planned(overrides: list[str], capsys: Capture) -> list[tuple[str, bool]]:
@@ -50,15 +50,15 @@ def table(run: Run, name: str) -> list[dict[str, Any]]:
 def test_an_experiment_continues_and_shows_its_summary(root: Path, tmp_path: Path, capsys: Capture) -> None:
     """From what an interruption left: one evaluation that has not begun, one without its end."""
     overrides, results = smoke_words(root), Results(root)
-    assert planned(smoke_words(tmp_path / "other"), capsys) == [(stage, False) for stage in STAGES]
-    assert planned(overrides, capsys) == [(stage, stage != "report") for stage in STAGES]
+    assert planned(smoke_words(tmp_path / "other"), capsys) == [(stage, False) for stage in PLANNED]
+    assert planned(overrides, capsys) == [(stage, stage != "report") for stage in PLANNED]
     before = {run.id: run.ended for run in results.all_runs("generate", "train", "evaluate")}
     shutil.rmtree(results.runs("evaluate", system="model")[0].folder)
     (results.runs("evaluate", system="toolformer")[0].folder / "result.json").unlink()
     assert [is_done for _, is_done in planned(overrides, capsys)].count(False) == 2 + 1
     assert main(["run", *overrides]) == 0
     shown = capsys.readouterr().out
-    assert planned(overrides, capsys) == [(stage, stage != "report") for stage in STAGES]
+    assert planned(overrides, capsys) == [(stage, stage != "report") for stage in PLANNED]
     evaluated = results.runs("evaluate")
     assert {run.facts["system"] for run in evaluated} == set(PAPER_SYSTEMS)
     made = {run.id: run.ended for run in results.all_runs("generate", "train", "evaluate")}

@@ -1,5 +1,6 @@
 """One step per stage: the plan, the run, the stage and the comparison agree on it."""
 
+import importlib
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -9,10 +10,12 @@ import pytest
 from tests.build import Capture, Refused, smoke_words
 from toolformer.cli import main
 from toolformer.results import Results, RunInfo
+from toolformer.results.run import RUN_STEPS
 from toolformer.stages import experiments, steps
 from toolformer.stages.compare import default_of
 from toolformer.stages.config import compose, validate
 from toolformer.stages.versions import VERSIONS
+from toolformer.step import STAGES
 
 
 def swept(**keys: str) -> list[str]:
@@ -108,3 +111,10 @@ def test_an_override_that_a_named_run_makes_moot_is_named(smoke_runs: Path, caps
 def test_a_setting_that_is_left_out_is_shown_with_its_default() -> None:
     assert default_of("train.trainer.max_steps") == 2000 and default_of("decoding.k") == 10
     assert default_of("train.generate[2].annotate.tool.qa.samples") == 5 and default_of("x") == ""
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_has_a_step_and_a_function(stage: str) -> None:
+    module = importlib.import_module(f"toolformer.stages.{stage}")
+    assert callable(getattr(module, stage)) and callable(getattr(steps, stage))
+    assert stage in VERSIONS or stage not in RUN_STEPS

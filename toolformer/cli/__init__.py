@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from toolformer.credentials import printable
 from toolformer.errors import UsageError, UserError, near
 from toolformer.progress import configure
+from toolformer.step import STAGES
 
 log = logging.getLogger(__name__)
 
@@ -31,18 +32,12 @@ if TYPE_CHECKING:
     from toolformer.cli.application import HydraJob
     from toolformer.results import Run
 
-STAGES = {
-    "generate": "annotate a corpus with the calls that help (C*)",
-    "train": "finetune the model on C* (data=augmented) or on C (data=plain)",
-    "evaluate": "run benchmarks with one of the systems",
-    "report": "print the paper's tables from the runs",
-}
 COMMANDS = {
     "run": "an experiment over all its stages, only what is missing: toolformer run experiment=smoke [--plan] [--json]",
     "demo": "all four stages in minutes: a small model teaches itself the calculator",
     "runs": "list runs and what they were made from; toolformer runs log and clean",
     "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
-    "explain": "why answers are right or wrong, and where calls are lost: toolformer explain RUN",
+    "explain": STAGES["explain"],
     "export": "C* as a data set, or a trained model with its card: toolformer export dataset|model RUN FOLDER",
     "lm_eval": "lm-eval's command line with the model `toolformer` and this project's tasks",
     "assets": "fetch the bundled models and data",
@@ -54,6 +49,8 @@ COMMANDS = {
     "doctor": "what works here, and what to install for the rest",
     "help": "what a key means: toolformer help decoding.k",
 }
+STAGE_COMMANDS = {name: meaning for name, meaning in STAGES.items() if name not in COMMANDS}
+"""The stages that are Hydra applications."""
 _COMPUTING = ("generate", "train", "evaluate", "run", "demo", "explain", "complete", "lm_eval")
 """Commands that load a model."""
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
@@ -194,18 +191,18 @@ def _stop(number: int, _: object) -> None:
 
 def _named(name: str, arguments: list[str]) -> int:
     """Runs the command of that name."""
-    if name in STAGES:
+    if name in STAGE_COMMANDS:
         return _stage(name, arguments)
     if name in COMMANDS:
         module = importlib.import_module(f"toolformer.cli.{name if name in _MODULES else 'commands'}")
         return int(getattr(module, "main" if name in _MODULES else name.replace("-", "_"))(arguments))
-    known = [*STAGES, *COMMANDS]
+    known = [*STAGE_COMMANDS, *COMMANDS]
     raise UserError(f"there is no command {name!r}{near(name, known)}; commands are {', '.join(known)}")
 
 
 def _usage() -> str:
     lines = ["usage: toolformer COMMAND [key=value ...]", "", "stages (each with --help):"]
-    lines += [f"  {name:<11} {meaning}" for name, meaning in STAGES.items()]
+    lines += [f"  {name:<11} {meaning}" for name, meaning in STAGE_COMMANDS.items()]
     lines += ["", "commands:"]
     lines += [f"  {name:<11} {meaning}" for name, meaning in COMMANDS.items()]
     lines += ["", "sweeps: toolformer evaluate -m decoding.k=0,1,3,10"]
@@ -224,11 +221,11 @@ def run(arguments: Sequence[str]) -> list[Run]:
 
     configure()
     name, *others = arguments
-    if name in STAGES:
+    if name in STAGE_COMMANDS:
         return _run_stage(name, others)
     if name in ("run", "demo"):
         return run_experiment(others, name)
-    raise UserError(f"{name!r} makes no runs; name one of {', '.join((*STAGES, 'run', 'demo'))}")
+    raise UserError(f"{name!r} makes no runs; name one of {', '.join((*STAGE_COMMANDS, 'run', 'demo'))}")
 
 
 def _stage(stage: str, arguments: list[str]) -> int:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolformer.step import Step
+from toolformer.step import STAGES, Step
 
 STEP, RESULT, CONFIG, METRICS = "step.json", "result.json", "config.yaml", "metrics.jsonl"
 """The files of a run's folder: what it is and how it began; what came of it, once it is done; its configuration; its curves."""
 LOCK, NAMES = "lock", "names"
 """The lock of the process that works on it; a folder with a file per experiment, which holds its name."""
-RUN_STEPS = ("generate", "train", "evaluate", "explain")
+RUN_STEPS = tuple(stage for stage in STAGES if stage != "report")
 """The steps whose results are runs, each in a folder of that name."""
 STATUSES = ("FINISHED", "RUNNING", "FAILED", "KILLED")
 FIGURES = {

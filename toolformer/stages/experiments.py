@@ -21,12 +21,13 @@ from toolformer.errors import UserError, one_line
 from toolformer.results import Run
 from toolformer.results.provenance import command_of, masked_words
 from toolformer.stages import instantiate, steps
-from toolformer.stages.config import STAGES, Config, compose, validate
+from toolformer.stages.config import Config, compose, validate
 from toolformer.stages.invocation import Invocation, run_stage, title_label
-from toolformer.step import ReadBy, Step, marks_of
+from toolformer.step import STAGES, ReadBy, Step, marks_of
 
 log = logging.getLogger(__name__)
 
+_ORDER = [*STAGES]
 SHOWN = ("explain", "report")
 """Stages that show what others made."""
 
@@ -86,7 +87,7 @@ def plan(overrides: Sequence[str]) -> Plan:
     for member in validate(compose("report", overrides)).run.experiments or [name]:
         of_member = [f"experiment={member}" if word.startswith("experiment=") else word for word in overrides]
         _collect(of_member, member, jobs)
-    ordered = sorted(jobs.values(), key=lambda job: STAGES.index(job.stage))
+    ordered = sorted(jobs.values(), key=lambda job: _ORDER.index(job.stage))
     _warn_of_moot(overrides, {job.stage for job in ordered})
     done, needless = _done(ordered)
     return Plan(name, [job for job in ordered if job not in needless], done)
@@ -125,7 +126,7 @@ def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> None:
         )
     planned: dict[str, Job] = {}
     step_keys: dict[tuple[str, ...], str] = {}
-    for stage in sorted(stages, key=STAGES.index):
+    for stage in sorted(stages, key=_ORDER.index):
         for chosen in _choices(stages[stage], overrides):
             words = [*overrides, *chosen]
             config = validate(compose(stage, words))
@@ -137,7 +138,7 @@ def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> None:
             planned.setdefault(job.key, jobs.get(job.key) or job)
             step_keys[stage, *chosen] = step.key()
     _check_choices(stages, overrides, step_keys)
-    last = max((stage for stage in stages if stage not in SHOWN), key=STAGES.index, default="report")
+    last = max((stage for stage in stages if stage not in SHOWN), key=_ORDER.index, default="report")
     wanted = [job for job in planned.values() if job.stage in (last, *SHOWN)]
     for job in wanted:  # and what they read: nothing is annotated or trained that nobody reads
         wanted += [job.source] if job.source else []

@@ -7,7 +7,6 @@ all before any model is loaded.
 from toolformer.stages.config.composition import CONF as CONF
 from toolformer.stages.config.composition import compose as compose
 from toolformer.stages.config.composition import with_like as with_like
-from toolformer.stages.config.schema import STAGES as STAGES
 from toolformer.stages.config.schema import Config as Config
 from toolformer.stages.config.schema import CorpusConfig as CorpusConfig
 from toolformer.stages.config.schema import EngineConfig as EngineConfig

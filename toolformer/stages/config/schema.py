@@ -29,12 +29,11 @@ from toolformer.data.bounds import (
     Share,
 )
 from toolformer.decoding.settings import SYSTEMS, Decoding
-from toolformer.step import NOTHING, Decides, Private, ReadBy, Varies
+from toolformer.step import NOTHING, STAGES, Decides, Private, ReadBy, Varies
 from toolformer.tools.runtime import Limits, Seconds
 from toolformer.training.settings import Recipe
 
 T = TypeVar("T")
-STAGES = ("generate", "train", "evaluate", "explain", "report")
 NAME = r"[A-Za-z0-9][A-Za-z0-9_ .+=-]{0,99}"
 OF_SOURCES = ("toolformer.tools.user.functions.FunctionTool", "toolformer.tools.user.mcp.McpTool")
 """What implements a tool of tool_sources, a function or one of a server: its source says all of the implementation."""
