@@ -1,5 +1,6 @@
 """Samples of two evaluations of one benchmark, paired by what was asked, and compared (`toolformer/statistics/paired.py`)."""
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +22,10 @@ Row = Mapping[str, Any]
 Seeds = Sequence[tuple[tuple[int, int], Sequence[Row]]]
 """The samples of runs that differ only in their seed, each with the seed of its training and that of its questions."""
 
-SCORED = ("id", "prompt", "target", "score")
+SCORED = ("id", "score")
+ASKED = ("prompt", "target")
+QUESTION = "question"
+"""In place of the columns `ASKED`, the digest of a question whose text is not published."""
 TEXTS = ("id", "text_sha256", "log_likelihood", "tokens", "words")
 """Columns of every file of samples, of a benchmark with scores and of a perplexity."""
 DATE = "current_date"
@@ -44,10 +48,10 @@ def read_samples(path: Path, more: Sequence[str] = ()) -> list[dict[str, Any]]:
     """
     try:
         names = pq.read_schema(path).names
-        needed = SCORED if "score" in names else TEXTS
+        needed = [*SCORED, *([QUESTION] if QUESTION in names else ASKED)] if "score" in names else [*TEXTS]
         if missing := [name for name in needed if name not in names]:
             raise KeyError(missing[0])
-        columns = dict.fromkeys([*needed, DATE, *more])
+        columns = dict.fromkeys([*needed, *(ASKED if "score" in names else ()), DATE, *more])
         rows = read_table(path, [name for name in columns if name in names]).to_pylist()
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{path} holds no samples ({type(error).__name__}); evaluate again") from error
@@ -118,10 +122,16 @@ def _by_question(rows: Iterable[Row]) -> dict[str, Row]:
 
 
 def question_key(row: Row) -> str:
-    """The identity of a question: id, prompt, date and targets, or id and text."""
+    """The identity of a question: its id and the digest of what was asked; of a text that of the text."""
     if "score" in row:
-        return json.dumps([row["id"], row["prompt"], sorted(map(str, row["target"])), row.get(DATE)])
+        return json.dumps([row["id"], row.get(QUESTION) or question_digest(row)])
     return json.dumps([row["id"], row["text_sha256"]])
+
+
+def question_digest(row: Row) -> str:
+    """What distinguishes a question from others of its id: a digest of prompt, targets and date."""
+    asked = json.dumps([row["prompt"], sorted(map(str, row["target"])), row.get(DATE)])
+    return hashlib.sha256(asked.encode()).hexdigest()[:8]
 
 
 def compare_groups(task: str, first: Seeds, second: Seeds) -> Compared | None:

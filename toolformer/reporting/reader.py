@@ -191,7 +191,7 @@ def _readable(
         if name not in run.digests:  # it was not logged
             continue
         try:
-            path = results.artifact(run, name)
+            path = results.artifact(run, name, reduced=True)
             pq.read_schema(path)
             files[task] = path
         except Damaged as error:
@@ -257,9 +257,11 @@ def _curves(trainings: Mapping[str, Run]) -> dict[tuple[str, str], Points]:
 def annotation_of(results: Results, run: Run) -> Annotation:
     """The results of a generate run. UserError if a file cannot be read."""
     names = ("candidates.parquet", "dataset_augmented.parquet", "dataset_plain.parquet", "funnel.json")
-    files = {name: results.artifact(run, name) for name in names}
+    files = {name: results.artifact(run, name, reduced=True) for name in names}
     with suppress(UserError):
-        files[candidate_stats.WITHOUT_CALLS] = results.artifact(run, candidate_stats.WITHOUT_CALLS)
+        files[candidate_stats.WITHOUT_CALLS] = results.artifact(
+            run, candidate_stats.WITHOUT_CALLS, reduced=True
+        )
     candidates, limits = files["candidates.parquet"], thresholds(run)
     baseline = str(run.setting("filter.baseline", "paper"))
     try:

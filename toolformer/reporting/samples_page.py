@@ -30,6 +30,7 @@ LONGEST_TEXT = 20_000
 LONGEST_ANSWER = 4_000
 LONGEST_RESULT = 1_000
 TARGETS = 20
+UNPUBLISHED = "The text of this question is not published with the answers."
 
 _COLUMNS = "doc_id tool position sample call result start_probability kept reason filter_gain".split()
 _WRITTEN = ("completion", "prediction")
@@ -153,12 +154,13 @@ def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[Row]:
 def _question(rows: Sequence[Row | None], classes: Sequence[Mapping[str, str]]) -> Row:
     """A question with the answer of each run, None of those that were not asked."""
     row = next(row for row in rows if row)
-    prompt = row["prompt"]
+    # A published run may lack the texts of its questions.
+    prompt, target = row["prompt"] or UNPUBLISHED, row["target"] or ()
     return {
         "id": str(row["id"]),
         "prompt": prompt if len(prompt) <= LONGEST_ANSWER else f"… {prompt[-LONGEST_ANSWER:]}",
-        "target": [_cut(str(target)) for target in row["target"][:TARGETS]],
-        "more": max(0, len(row["target"]) - TARGETS),
+        "target": [_cut(str(target)) for target in target[:TARGETS]],
+        "more": max(0, len(target) - TARGETS),
         "answers": [
             row and _answer(row) | {"class": own.get(str(row["id"]))}
             for row, own in zip(rows, classes, strict=True)

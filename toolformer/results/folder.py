@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 import hashlib
 import json
 import math
 import shutil
 import time
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +22,9 @@ from toolformer.results.provenance import masked, provenance, run_name
 from toolformer.results.run import CONFIG, METRICS, NAMES, RESULT, STEP
 from toolformer.step import Step
 from toolformer.storage import atomic_file, atomic_write, safe_join, sha256, writing
+
+LARGEST = 2**26
+"""Bytes of an unpacked record, at most: a small file may hold gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -203,10 +208,15 @@ def add_name(folder: Path, experiment: str) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a file; empty if there is none, or it cannot be read."""
+    """The object in a file, or in NAME.gz if that alone is there, as in published runs; empty if it cannot be read."""
+    packed = path.with_name(f"{path.name}.gz")
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        if path.exists() or not packed.exists():
+            value = json.loads(path.read_bytes())
+        else:
+            with gzip.open(packed) as file:
+                value = json.loads(file.read(LARGEST))
+    except (OSError, ValueError, EOFError, zlib.error, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

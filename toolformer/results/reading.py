@@ -49,6 +49,7 @@ def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> 
         digests={str(name): str(digest) for name, digest in mapping(result.get("digests")).items()},
         parent=str(record.get("parent", "")),
         read={str(run_id): str(state) for run_id, state in mapping(result.get("read")).items()},
+        reduced={str(name): str(digest) for name, digest in mapping(result.get("reduced")).items()},
     )
 
 

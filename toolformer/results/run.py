@@ -59,6 +59,8 @@ class Run:
     """The id of the sweep that it belongs to."""
     read: Mapping[str, str] = field(default_factory=dict)
     """The fingerprints of the runs that it was made from, by id, as they were then."""
+    reduced: Mapping[str, str] = field(default_factory=dict)
+    """Of a published run, the SHA-256 of each file as it was logged that is published without its texts, or not at all."""
 
     def __hash__(self) -> int:
         return hash(self.folder)

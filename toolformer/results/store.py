@@ -99,6 +99,8 @@ class Results:
         run = self.find(step)
         is_done = (
             run
+            # The scores of a published evaluation are whole; the texts that a training needs are not published.
+            and not (run.stage == "generate" and run.reduced)
             and self.is_intact(run)
             and run.read.items() <= {**run.read, **self._fingerprints(step)}.items()
         )
@@ -113,12 +115,20 @@ class Results:
         )
         return {run.id: run.fingerprint for run in sources if run and run.fingerprint}
 
-    def artifact(self, run: Run, name: str) -> Path:
-        """A file or folder of a run. UserError if there is none; `Damaged` if it is not what the run logged."""
+    def artifact(self, run: Run, name: str, reduced: bool = False) -> Path:
+        """A file or folder of a run. UserError if there is none; `Damaged` if it is not what the run logged.
+
+        Args:
+            reduced: whether it may be published without its texts.
+        """
         path = safe_join(run.folder, *name.split("/"))
         if not path.exists():
             raise UserError(
                 f"{run.stage} run {run.id[:8]} has no {name}: run its command again: {run.command}"
+            )
+        if not reduced and any(file == name or file.startswith(f"{name}/") for file in run.reduced):
+            raise UserError(
+                f"{name} of {run.stage} run {run.id[:8]} is published without its texts: run its command again: {run.command}"
             )
         for logged, digest in run.digests.items():
             if logged == name or logged.startswith(f"{name}/"):
@@ -133,7 +143,7 @@ class Results:
         """Whether a run's files are what it logged; with `or_gone`, also where they were removed."""
         for name in run.digests:
             try:
-                self.artifact(run, name)
+                self.artifact(run, name, reduced=True)
             except UserError as error:
                 if isinstance(error, Damaged) or not or_gone:
                     return False

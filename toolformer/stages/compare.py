@@ -144,7 +144,7 @@ def _samples(results: Results, runs: Sequence[Run]) -> dict[str, Seeds]:
     """The samples of runs by benchmark, of those that all of them were measured on."""
     every: list[dict[str, Sequence[Row]]] = []
     for run in runs:
-        paths = sorted(results.artifact(run, "samples").glob("*.parquet"))
+        paths = sorted(results.artifact(run, "samples", reduced=True).glob("*.parquet"))
         samples = {path.stem: read_samples(path, [GOLD_NATS]) for path in paths}
         every.append({task: rows for task, rows in samples.items() if rows})
     return {

@@ -1,0 +1,1 @@
+"""What makes the project's texts, pages and figures; no part of the package."""
