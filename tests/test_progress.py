@@ -8,7 +8,7 @@ import pytest
 
 from tests.build import Capture, Log, Patch, Terminal
 from toolformer import progress
-from toolformer.progress import Bar, duration
+from toolformer.progress import Bar, duration, size
 
 
 @pytest.fixture(autouse=True)
@@ -102,3 +102,11 @@ def test_no_announcement_of_short_work_or_without_a_rate(
 )
 def test_a_duration_in_words(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0 kB"), (12, "1 kB"), (999_999, "1000 kB"), (3_400_000, "3.4 MB"), (1_200_000_000, "1.2 GB")],
+)
+def test_bytes_are_shown_in_their_size(count: int, shown: str) -> None:
+    assert size(count) == shown

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import math
 import sys
 import time
 from typing import Any
@@ -132,3 +133,10 @@ def duration(seconds: float) -> str:
     if hours < 48:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     return f"{hours // 24} d {hours % 24} h"
+
+
+def size(count: int) -> str:
+    """A number of bytes in words: `12 kB`, `3.4 MB`, `1.2 GB`."""
+    if count < 1e6:
+        return f"{math.ceil(count / 1e3)} kB"
+    return f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.1f} GB"

@@ -19,7 +19,7 @@ import httpx2
 from toolformer.benchmarks.data_folder.files import Address, DataFile
 from toolformer.benchmarks.loaders.sources import Placed, from_hub, rows_of
 from toolformer.errors import UserError, one_line
-from toolformer.progress import Bar
+from toolformer.progress import Bar, size
 from toolformer.storage import atomic_file, cache_dir, locked, sha256, writing
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ def describe(file: DataFile, folder: Path) -> str:
         rows = [row for _, row in rows_of(path)]
     except UserError as error:
         return str(error)
-    counted = f"{len(rows):,} rows, {path.stat().st_size / 1e6:.1f} MB"
+    counted = f"{len(rows):,} rows, {size(path.stat().st_size)}"
     if file.measured and file.digest(rows) == file.measured:
         return f"{counted}, as measured"
     if file.rows not in (None, len(rows)):

@@ -287,9 +287,9 @@ def test_an_interrupted_download_is_resumed(server: HubServer, tmp_path: Path, d
         assert fetch(file, tmp_path) == tmp_path / "corpus_math" / "gsm8k_train.jsonl.gz"
     assert server.asked == [("/train.jsonl", None), ("/train.jsonl", "bytes=50-")]
     assert files_in(tmp_path) == ["gsm8k_train.jsonl.gz"]
-    assert describe(file, tmp_path) == "2 rows, 0.0 MB, other than measured"
+    assert describe(file, tmp_path) == "2 rows, 1 kB, other than measured"
     again = replace(file, measured=file.digest(row for _, row in rows_of(fetch(file, tmp_path))))
-    assert describe(again, tmp_path) == "2 rows, 0.0 MB, as measured"
+    assert describe(again, tmp_path) == "2 rows, 1 kB, as measured"
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"", lambda data: b"{oops"])
@@ -305,7 +305,7 @@ def test_a_file_of_other_rows_stays(server: HubServer, tmp_path: Path) -> None:
     path = fetch(sums(server), tmp_path)
     path.write_bytes(gzip.compress(b'{"id": "mine", "text": "mine"}\n'))
     fetch(sums(server), tmp_path)
-    assert describe(sums(server), tmp_path) == "1 rows, 0.0 MB; expected 2 rows"
+    assert describe(sums(server), tmp_path) == "1 rows, 1 kB; expected 2 rows"
 
 
 def test_links_planted_in_a_shared_folder_are_not_followed(
@@ -374,7 +374,7 @@ def test_a_folder_is_listed(fetched: Path, capsys: Capture) -> None:
     assert (
         all(name in table for name in FILES)
         and "CC BY-NC 4.0" in table
-        and "1 rows, 0.0 MB; expected" in table  # and in a line below, as the cell is folded: 1,000 rows
+        and "1 rows, 1 kB; expected" in table  # and in a line below, as the cell is folded: 1,000 rows
     )
     assert main(["data", "list"]) == 0
     assert "2,373" in capsys.readouterr().out

@@ -74,6 +74,33 @@ def test_a_model_with_a_damaged_or_older_result_stays(results: Results, result: 
     assert removable(results) == []
 
 
+@pytest.mark.parametrize("result", ["", "{}", '{"status": "FINISHED"}'])
+def test_a_damaged_or_older_result_is_not_a_killed_run(results: Results, result: str) -> None:
+    run = results.get(made(results, step("train")))
+    (run.folder / "result.json").write_text(result)
+    assert results.get(run.id).status == "DAMAGED"
+
+
+def test_shards_leave_the_number_of_their_documents(results: Results) -> None:
+    """Shards of another size would be another annotation."""
+    generate = of_shards(results)
+    write(results.path(SHARDS) / "shard_size").write_text("8")
+    made(results, generate)
+    (item,) = removable(results)
+    assert remove(item) and [path.name for path in results.path(SHARDS).iterdir()] == ["shard_size"]
+    assert removable(results) == []
+
+
+def test_files_that_vanish_meanwhile_count_nothing(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(results.root / "generate" / "a.parquet", 4000)
+    gone = [results.root / "generate" / "b.parquet", results.root / "answer"]
+    real = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda path: [*real(path), *(g for g in gone if g.parent == path)])
+    assert sizes(results.root) == {"generate": 4000, "answer": 0}
+
+
 def test_nothing_of_a_run_at_work_is_offered(results: Results) -> None:
     write(results.root / "tools" / "search.sqlite")
     with at_work(results, step("train")) as folder:
@@ -109,7 +136,7 @@ def test_the_command_asks_and_removes(
     monkeypatch.setattr("builtins.input", lambda _: "n")
     assert main(words) == 0 and results.path(SHARDS).exists()
     monkeypatch.setattr("builtins.input", lambda _: "y")
-    assert main(words) == 0 and not results.path(SHARDS).exists()
+    assert main(words) == 0 and not any(results.path(SHARDS).iterdir())
     assert "shards of finished annotations" in capsys.readouterr().out
     assert main([*words, "--yes"]) == 0
     assert "nothing to remove" in capsys.readouterr().out

@@ -110,6 +110,16 @@ def test_another_shard_size_annotates_nothing_again(place: Place, generate: Any,
     assert finished("generate", config(place, tmp_path, "generate.shard_size=3")) == place.runs(tmp_path)[0]
 
 
+def test_another_shard_size_after_cleaning_annotates_nothing(
+    place: Place, generate: Any, tmp_path: Path
+) -> None:
+    assert generate() == 0
+    place.log.unlink()
+    assert main(["runs", "clean", "--yes", f"paths.root='{tmp_path}'"]) == 0
+    assert place.shards(tmp_path) == []
+    assert generate("generate.shard_size=3") == 0 and not place.log.exists()
+
+
 def test_the_memory_of_planning_does_not_grow_with_the_corpus(place: Place, tmp_path: Path) -> None:
     """Nine times the documents, in shards of the same size."""
 

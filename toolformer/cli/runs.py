@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from toolformer.cli.parser import Parser, configured, console
 from toolformer.credentials import printable
 from toolformer.errors import UserError
+from toolformer.progress import size
 from toolformer.results import Results, Run
 from toolformer.results.run import RUN_STEPS, STATUSES, headline_metrics
 
@@ -97,15 +98,15 @@ def _clean(results: Results, is_confirmed: bool) -> int:
     """`runs clean [--yes]`: lists sizes, asks, and removes what is not needed."""
     from toolformer.results.clean import removable, remove, sizes
 
-    for name, size in sizes(results.root).items():
-        print(f"{_bytes(size):>9}  {printable(name)}")
+    for name, count in sizes(results.root).items():
+        print(f"{size(count):>9}  {printable(name)}")
     items = removable(results)
     if not items:
         print("nothing to remove")
         return 0
     print("\nnot needed by any finished result:")
     for what in dict.fromkeys(item.what for item in items):
-        print(f"{_bytes(sum(item.size for item in items if item.what == what)):>9}  {what}")
+        print(f"{size(sum(item.size for item in items if item.what == what)):>9}  {what}")
     if not is_confirmed:
         if not sys.stdin.isatty():
             print("\nnothing was removed; --yes removes it")
@@ -113,12 +114,8 @@ def _clean(results: Results, is_confirmed: bool) -> int:
         if input("\nremove it? [y/N] ").strip().lower() not in ("y", "yes"):
             return 0
     removed = sum(item.size for item in items if remove(item))
-    print(f"{_bytes(removed)} removed")
+    print(f"{size(removed)} removed")
     return 0
-
-
-def _bytes(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
 def _one(runs: Sequence[Run], reference: str) -> Run:

@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from toolformer.storage import acquired, lock_file
 
 WORK = {"annotate": "shards of finished annotations", "answer": "answers of finished evaluations"}
 """Folders of steps whose results are no runs. Without them another τ_f is annotated, other benchmarks are answered again."""
+_KEPT = ("shard_size",)
+"""Files that stay of them: with shards of another size a finished annotation would not be found again."""
 CACHE = "tools"
 """The folder of tools' cached results."""
 _RECORDS = (STEP, CONFIG, METRICS, RESULT, LOCK, NAMES)
@@ -40,7 +42,7 @@ class Removable:
 def sizes(root: Path) -> dict[str, int]:
     """The bytes of each folder and file in the root, the largest first. A file with two names counts for the first of them."""
     seen: set[tuple[int, int]] = set()
-    entries = sorted(root.iterdir(), key=lambda path: (path.name == "artifacts", path.name))
+    entries = sorted(_entries(root), key=lambda path: (path.name == "artifacts", path.name))
     by_name = {path.name: _size([path], seen) for path in entries}
     return dict(sorted(by_name.items(), key=lambda item: -item[1]))
 
@@ -65,14 +67,15 @@ def _removable(results: Results) -> Iterator[Removable]:
     )
     for name, key in finished - unfinished:
         folder = results.root / name / key
+        paths = tuple(path for path in _entries(folder) if path.name not in _KEPT)
         # Shards that wait for a corpus to be read: an annotation that was interrupted before it had a folder of its own.
-        if folder.is_dir() and not any(folder.glob("waiting/*.parquet")):
-            yield Removable(WORK[name], folder, (folder,), _size([folder]))
+        if paths and not any(folder.glob("waiting/*.parquet")):
+            yield Removable(WORK[name], folder, paths, _size(paths))
     for run in runs:
-        # Of a finished run whose result was damaged, or is of an older version, the files may still be good.
+        # Of a run that finished once, and was made again since, the files may still be good.
         is_ended = (run.folder / RESULT).exists()
         if run.stage in RUN_STEPS and run.status in ("FAILED", "KILLED") and not is_ended:
-            paths = tuple(path for path in run.folder.iterdir() if path.name not in _RECORDS)
+            paths = tuple(path for path in _entries(run.folder) if path.name not in _RECORDS)
             if paths:
                 yield Removable(
                     f"files of {run.status.lower()} runs of {run.stage}", run.folder, paths, _size(paths)
@@ -104,15 +107,24 @@ def remove(item: Removable) -> bool:
 
 
 def _size(paths: Iterable[Path], seen: set[tuple[int, int]] | None = None) -> int:
-    """The bytes of files and folders; links are not followed."""
+    """The bytes of files and folders; links are not followed, and what others remove meanwhile counts nothing."""
     seen = set() if seen is None else seen
     total = 0
     for path in paths:
         if path.is_dir() and not path.is_symlink():
-            total += _size(sorted(path.iterdir()), seen)
+            total += _size(_entries(path), seen)
             continue
-        state = os.lstat(path)
-        if (state.st_dev, state.st_ino) not in seen:
-            seen.add((state.st_dev, state.st_ino))
-            total += state.st_size
+        with suppress(FileNotFoundError):
+            state = os.lstat(path)
+            if (state.st_dev, state.st_ino) not in seen:
+                seen.add((state.st_dev, state.st_ino))
+                total += state.st_size
     return total
+
+
+def _entries(folder: Path) -> list[Path]:
+    """What is in a folder; nothing if it is gone."""
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -30,8 +30,8 @@ def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> 
     ended = result.get("ended") or record.get("ended")
     status = str(record.get("status"))
     if status != "RUNNING" or not _is_locked(folder):
-        # Without its result a run is not finished, whatever it said when it began.
-        unfinished = "KILLED" if status in ("RUNNING", "FINISHED") else status
+        # Without its result a run is not finished, whatever it says.
+        unfinished = {"RUNNING": "KILLED", "FINISHED": "DAMAGED"}.get(status, status)
         status = str(result.get("status") or unfinished)
     return Run(
         step=Step.of_json(record),

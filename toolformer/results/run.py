@@ -19,7 +19,8 @@ LOCK, NAMES = "lock", "names"
 """The lock of the process that works on it; a folder with a file per experiment, which holds its name."""
 RUN_STEPS = tuple(stage for stage in STAGES if stage != "report")
 """The steps whose results are runs, each in a folder of that name."""
-STATUSES = ("FINISHED", "RUNNING", "FAILED", "KILLED")
+STATUSES = ("FINISHED", "RUNNING", "FAILED", "KILLED", "DAMAGED")
+"""DAMAGED: it finished, and its result was changed, is half written, or is of an earlier release."""
 FIGURES = {
     "generate": ("documents", "texts_kept", "calls_kept"),
     "train": ("best_heldout_perplexity", "heldout_perplexity"),

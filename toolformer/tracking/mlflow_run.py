@@ -78,7 +78,8 @@ class MlflowRun:
             path = safe_join(self.folder, *name.split("/"))
             if path.is_file() and not name.startswith(weights):
                 self.store.put(self._row, path, name.rpartition("/")[0])
-        self.store.client.set_terminated(self.run_id, run.status, _milliseconds(run))
+        status = "FAILED" if run.status == "DAMAGED" else run.status  # MLflow has no such status
+        self.store.client.set_terminated(self.run_id, status, _milliseconds(run))
 
     def _read(self) -> Run:
         if run := read_run(self.folder):
