@@ -4,13 +4,14 @@ import copy
 import json
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
 from tests.build import OTHER_DOCUMENT, German
 from tests.servers.completions import Completions
 from toolformer.errors import UserError
-from toolformer.stages import instantiate
+from toolformer.stages import instantiate, steps
 from toolformer.stages.config import Config, compose, validate
 from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.runtime import ToolRuntime
@@ -130,3 +131,63 @@ def test_a_users_part_of_a_tool_has_no_version_of_ours(
     monkeypatch.syspath_prepend(str(tmp_path))
     config.tool["search"].implementation["retriever"] = {"_target_": "my_retriever.Mine"}
     assert cache_name(config, "search") is None
+
+
+RETRIEVER = "tool.search.implementation.retriever"
+SERVED = [f"retriever@{RETRIEVER}=http", f"{RETRIEVER}.url=http://a:1/retrieve"]
+READER = "tool.qa.implementation.generate"
+READ = ["tool@tool.qa=qa_endpoint", f"{READER}.url=http://a:1/v1/completions", f"{READER}.model=m"]
+TRANSLATED = ["tool@tool.translation=translation_nllb", "tool.translation.implementation.translator.model=n"]
+
+
+def annotation_key(tool: str, *words: str) -> str:
+    return steps.annotate(validate(compose("generate", [f"tools=[{tool}]", *words]))).key()
+
+
+@pytest.mark.parametrize(
+    ("tool", "base", "change", "decides"),
+    [
+        ("search", SERVED, f"{RETRIEVER}.timeout=9", False),
+        ("search", SERVED, f"{RETRIEVER}.url=http://b:1/retrieve", True),
+        ("search", SERVED, f"{RETRIEVER}.topk=20", True),
+        ("qa", READ, f"{READER}.url=http://b:2/v1/completions", False),
+        ("qa", READ, f"{READER}.url=http://a:1/v1/chat/completions", True),
+        ("qa", READ, f"{READER}.model=n", True),
+        ("qa", READ, f"{READER}.concurrency=9", False),
+        ("qa", READ, "+tool.qa.inference.generate.timeout=9", False),
+        ("translation", TRANSLATED, "tool.translation.implementation.translator.device=cpu", False),
+        ("translation", TRANSLATED, "tool.translation.implementation.translator.dtype=float32", True),
+    ],
+)
+def test_which_arguments_decide_an_annotation(tool: str, base: list[str], change: str, decides: bool) -> None:
+    assert (annotation_key(tool, *base) != annotation_key(tool, *base, change)) is decides
+
+
+def test_the_content_of_an_index_decides_and_not_its_place(tmp_path: Path) -> None:
+    first, copied = tmp_path / "first", tmp_path / "copied"
+    first.mkdir()
+    (first / "index.json").write_text("{}")
+    copytree(first, copied)
+    one, other = (annotation_key("search", f"{RETRIEVER}.index_path={path}") for path in (first, copied))
+    assert one == other != annotation_key("search")
+    (copied / "index.json").write_text("[]")
+    assert annotation_key("search", f"{RETRIEVER}.index_path={copied}") != one
+
+
+def test_a_function_that_was_moved_is_the_same_tool(tmp_path: Path) -> None:
+    code = 'def double(number: int) -> int:\n    """Double a number.\n\n    >>> double(2)\n    4\n    """\n    return 2 * number\n'
+    keys = []
+    for folder, text in (("a", code), ("b", code), ("c", code.replace("2 *", "3 *"))):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(text)
+        keys.append(annotation_key("double", f"tool_sources=[{tmp_path}/{folder}/mine.py]"))
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_all_arguments_of_a_users_class_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they mean is unknown."""
+    (tmp_path / "my_timed_lookup.py").write_text(LOOKUP)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ["tool.qa.implementation={_target_:my_timed_lookup.Lookup}", "+tool.qa.implementation.timeout="]
+    keys = {annotation_key("qa", words[0], f"{words[1]}{seconds}") for seconds in (1, 2)}
+    assert len(keys) == 2

@@ -31,7 +31,7 @@ from toolformer.stages.samples import sample_ids
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Mark, Step, settings_of
 from toolformer.storage import safe_join
-from toolformer.tools.identity import files, model_state, versions
+from toolformer.tools.identity import deciding, files, model_state, versions
 from toolformer.training import distributed
 
 LATEST = "latest"
@@ -314,10 +314,14 @@ def _step(name: str, config: Config, inputs: dict[str, Any]) -> Step:
 def deciding_settings(config: Config, step: str, without: type[Mark] | None = None) -> dict[str, Any]:
     """The settings that decide a step's result and differ from their defaults.
 
-    What may be a secret is represented by its hash: arguments of a tool decide its results too.
+    What may be a secret is represented by its hash: arguments of a tool decide its results too, as far as `deciding` says.
     """
-    settings: dict[str, Any] = masked(settings_of(config, step, without), digest=True)
-    return settings
+    settings = settings_of(config, step, without)
+    for tool in settings.get("tool", {}).values():
+        target = tool.get("implementation", {}).get("_target_", "")
+        tool |= {name: deciding(tool[name], target) for name in ("implementation", "inference") if name in tool}
+    hidden: dict[str, Any] = masked(settings, digest=True)
+    return hidden
 
 
 def with_tools(config: Config, tools: Collection[str]) -> Config:

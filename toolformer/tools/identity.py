@@ -11,19 +11,23 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from toolformer.storage import content_digest
 from toolformer.tools.base import Tool
 
 MODEL_FILES = (".safetensors", ".bin", ".json", ".model", ".txt", ".jinja")
 """Weights, configurations, tokenizers, chat templates: what decides a model folder's answers."""
-UNDECIDING = ("concurrency", "timeout", "tries", "key_variable")
-"""Arguments that change no answer."""
+UNDECIDING = (
+    *("concurrency", "timeout", "start_timeout", "tries", "key_variable"),
+    *("device", "threads", "batch_tokens"),
+)
+"""Arguments of this package's classes that change no answer, or only its rounding."""
 
 
 def tool_key(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that a tool's answers depend on, as JSON: its settings, versions and files."""
-    return {"settings": _answering(settings), "versions": versions(settings), "files": files(settings)}
+    return {"settings": deciding(settings), "versions": versions(settings), "files": files(settings)}
 
 
 def cache_key(tool: Tool, settings: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -34,6 +38,35 @@ def cache_key(tool: Tool, settings: Mapping[str, Any]) -> dict[str, Any] | None:
     if not tool.version and (isinstance(tool, UserTool) or None in key["versions"].values()):
         return None
     return {**key, "version": str(tool.version)}
+
+
+def deciding(settings: Any, target: str = "") -> Any:
+    """Settings as far as they decide answers.
+
+    Left out is how fast there is an answer, and where files, functions and models are, whose content `files` has. Of a
+    user's class all counts, since nothing here knows what its arguments mean.
+
+    Args:
+        target: the class of settings that name none.
+    """
+    if isinstance(settings, list):
+        return [deciding(part, target) for part in settings]
+    if not isinstance(settings, Mapping):
+        return settings
+    target = str(settings.get("_target_", target))
+    if _version(target) is None:
+        return {key: deciding(value, target) for key, value in settings.items()}
+    kept = {
+        key: deciding(value, target)
+        for key, value in settings.items()
+        if key not in UNDECIDING and not (isinstance(value, str) and _is_place(key, value))
+    }
+    if isinstance(kept.get("function"), str):
+        kept["function"] = Path(kept["function"]).name
+    # A served model is known by its name; without one the address is all that is known.
+    if kept.get("model") and isinstance(kept.get("url"), str):
+        kept["url"] = urlsplit(kept["url"]).path
+    return kept
 
 
 def versions(settings: Mapping[str, Any]) -> dict[str, int | None]:
@@ -94,13 +127,11 @@ def _files_of(key: str, text: str) -> Iterable[Path]:
     return [Path(file)] if file else []
 
 
-def _answering(value: Any) -> Any:
-    """Settings without those that decide whether and how fast there is an answer, but not which."""
-    if isinstance(value, list):
-        return [_answering(part) for part in value]
-    if not isinstance(value, Mapping):
-        return value
-    return {key: _answering(part) for key, part in value.items() if key not in UNDECIDING}
+def _is_place(key: str, text: str) -> bool:
+    """Whether a setting says where something is whose content `files` has."""
+    if key in ("model", "tokenizer"):
+        return Path(text).expanduser().is_dir()
+    return key.endswith("_path") and bool(_files_at(text, inside=True))
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
