@@ -1,6 +1,7 @@
-"""Results of the smallest experiment, an explanation, few-shot prompting and LoRA, with the VERSION of each step's code.
+"""Results of the smallest experiment, an explanation, few-shot prompting and LoRA, with the VERSION of each step's code; and the
+defaults of the settings that decide each step, since a key hashes only what differs from them.
 
-Neither changes without the other. `UPDATE_GOLDEN=1 pytest tests/test_versions.py` writes the pins again. Decisions are
+Neither changes without the VERSION. `UPDATE_GOLDEN=1 pytest tests/test_versions.py` writes the pins again. Decisions are
 compared exactly, numbers within what another processor's rounding moves. The results of tools are pinned in
 `tests/tools/test_versions.py`.
 """
@@ -21,7 +22,10 @@ from toolformer.cli import main
 from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.evaluation.ladder.classes import RUNGS
 from toolformer.results import Results, Run
-from toolformer.step import Step
+from toolformer.stages.config import Config
+from toolformer.stages.config.schema import ToolConfig
+from toolformer.stages.versions import VERSIONS
+from toolformer.step import Step, all_settings, normalised
 
 GOLDEN = Path(__file__).parent / "golden"
 UPDATE = "UPDATE_GOLDEN=1 pytest tests/test_versions.py"
@@ -171,3 +175,44 @@ def test_changed_results_need_a_new_version(name: str) -> None:
     changed["versions"][next(iter(changed["versions"]))] += 1
     with pytest.raises(pytest.fail.Exception, match="write the file again: UPDATE_GOLDEN=1"):
         check(name, changed, pinned(name))
+
+
+def defaults() -> dict[str, dict[str, Any]]:
+    """Of each step its version, and the defaults of the settings that decide it."""
+    settings = [*all_settings(Config(tool={"TOOL": ToolConfig()}))]
+    pins = {
+        step: {
+            "version": version,
+            "defaults": {
+                setting.key: normalised(setting.default) for setting in settings if setting.decides(step)
+            },
+        }
+        for step, version in VERSIONS.items()
+    }
+    return dict(json.loads(json.dumps(pins, default=str)))
+
+
+def check_defaults(now: Mapping[str, Any], pinned: Mapping[str, Any]) -> None:
+    for step, pins in now.items():
+        before = pinned.get(step, {"version": None, "defaults": {}})
+        if pins["version"] == before["version"]:
+            known = pins["defaults"].keys() & before["defaults"].keys()
+            changed = sorted(key for key in known if pins["defaults"][key] != before["defaults"][key])
+            assert not changed, f"{step}: the default of {changed[0]} changed: raise VERSION, or put it back"
+    assert now == pinned, f"settings or versions changed; write the file again: {UPDATE}"
+
+
+def test_defaults_change_only_with_the_version() -> None:
+    if os.environ.get("UPDATE_GOLDEN"):
+        (GOLDEN / "defaults.json").write_text(json.dumps(defaults(), indent=1, ensure_ascii=False) + "\n")
+    check_defaults(defaults(), pinned("defaults"))
+
+
+def test_a_changed_default_needs_a_new_version() -> None:
+    changed = copy.deepcopy(defaults())
+    changed["train"]["defaults"]["trainer.learning_rate"] = 1.0
+    with pytest.raises(AssertionError, match=r"train: the default of trainer.learning_rate changed: raise"):
+        check_defaults(changed, defaults())
+    changed["train"]["version"] += 1
+    with pytest.raises(AssertionError, match="write the file again: UPDATE_GOLDEN=1"):
+        check_defaults(changed, defaults())
