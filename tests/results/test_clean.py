@@ -91,9 +91,7 @@ def test_shards_leave_the_number_of_their_documents(results: Results) -> None:
     assert removable(results) == []
 
 
-def test_files_that_vanish_meanwhile_count_nothing(
-    results: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_vanish_meanwhile_count_nothing(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
     write(results.root / "generate" / "a.parquet", 4000)
     gone = [results.root / "generate" / "b.parquet", results.root / "answer"]
     real = Path.iterdir

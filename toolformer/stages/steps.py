@@ -319,7 +319,9 @@ def deciding_settings(config: Config, step: str, without: type[Mark] | None = No
     settings = settings_of(config, step, without)
     for tool in settings.get("tool", {}).values():
         target = tool.get("implementation", {}).get("_target_", "")
-        tool |= {name: deciding(tool[name], target) for name in ("implementation", "inference") if name in tool}
+        tool |= {
+            name: deciding(tool[name], target) for name in ("implementation", "inference") if name in tool
+        }
     hidden: dict[str, Any] = masked(settings, digest=True)
     return hidden
 
