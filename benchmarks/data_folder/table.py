@@ -45,7 +45,7 @@ def _benchmark(task: str, licence: str, *fields: str, **others: Any) -> DataFile
 def _text(
     name: str, path: str, licence: str, source: Hub | Address, make: Conversion, *fields: str, **others: Any
 ) -> DataFile:
-    """A file that `scripts/evidence.py` makes texts or an index of."""
+    """A file that `scripts/headline.py` makes texts or an index of."""
     return DataFile(
         name, lines_file(path), licence, source, make, fields, measured=MEASURED.get(name, ""), **others
     )
@@ -94,15 +94,6 @@ _BENCHMARKS = (
     *(_benchmark(f"xquad_{language}", "CC BY-SA 4.0", *_PASSAGE) for language in ("en", *MLQA_LANGUAGES)),
 )
 
-_GSM8K = Address(
-    _github(
-        "openai/grade-school-math",
-        "3101c7d5072418e28b9008a6636bde82a006892c",
-        "grade_school_math/data/train.jsonl",
-    ),
-    rows_of,
-    sha256="17f347dc51477c50d4efb83959dbb7c56297aba886e5544ee2aaed3024813465",
-)
 _SQUAD = Address(
     "https://rajpurkar.github.io/SQuAD-explorer/dataset/train-v1.1.json",
     texts.squad_paragraphs,
@@ -137,6 +128,16 @@ _WIKIPEDIA = Hub(
     {"path": "wikimedia/wikipedia", "config": "20231101.en", "split": "train", "first": 1000,
      "revision": "b04c8d1ceb2f5cd4588862100d08de323dccfbaa"}
 )  # fmt: skip
+_C4 = Hub(
+    {
+        "path": "allenai/c4",
+        "config": "en",
+        "split": "validation",
+        "first": 400,
+        "revision": "1588ec454efa1a09f29cd18ddd04fe05fc8653a2",
+    }
+)
+_C4_NOTE = "The measured file has other excerpts of C4, 1,480 of them, each cut to a fixed length."
 _NEWS_NOTE = (
     "Replaces pages that may not be redistributed: the test sets of adbar/trafilatura, adbar/htmldate and flairNLP/fundus; ask "
     "there. The texts with dates are others."
@@ -150,7 +151,8 @@ _EVIDENCES_NOTE = (
 )
 
 _TEXTS = (
-    _text("gsm8k_train", "corpus_math/gsm8k_train", "MIT", _GSM8K, texts.prose, "id", "text", rows=7473),
+    _text("web_excerpts", "corpus_web/c4_excerpts", "ODC-BY (copy: MIT)", _C4, texts.excerpts, "id", "prefix",
+          "continuation", rows=400, note=_C4_NOTE),
     _text("web_documents", "corpus_web/documents", "unknown; texts: their authors", _NEWS, texts.news,
           "id", "text", "date", "language", rows=557, note=_NEWS_NOTE),
     _text("squad_train", "squad/train_v1.1", "CC BY-SA 4.0", _SQUAD, texts.paragraphs, "title", "context", rows=18896),
@@ -166,19 +168,21 @@ _TEXTS = (
 
 FILES: dict[str, DataFile] = {file.name: file for file in (*_BENCHMARKS, *_TEXTS)}
 """Every file, by name."""
-EVIDENCE = "evidence"
-EVIDENCE_TEXTS = tuple(file.name for file in _TEXTS)
-"""The files that `scripts/evidence.py` reads."""
-_EVIDENCE_TASKS = ("mawps", "svamp", "nq", "lama_trex")
-"""The benchmarks of `experiment=evidence` that read files; a test compares them with the experiment."""
+HEADLINE = "headline"
+HEADLINE_TEXTS = tuple(file.name for file in _TEXTS)
+"""The files that `scripts/headline.py` reads."""
+_HEADLINE_TASKS = (
+    "mawps", "svamp", "nq", "webqs", "triviaqa", "lama_trex", "lama_squad", "templama", "xquad_es", "wikitext_perplexity",
+)  # fmt: skip
+"""The benchmarks of `experiment=headline` that read files; a test compares them with the experiment."""
 
 
 def files_named(names: Iterable[str]) -> list[DataFile]:
-    """The files of names: of a file, a benchmark, a group of benchmarks, or `evidence`. UserError for other names."""
+    """The files of names: of a file, a benchmark, a group of benchmarks, or `headline`. UserError for other names."""
     chosen: dict[str, DataFile] = {}
     for name in names:
-        if name not in {*FILES, *TASKS, *DATA_FILES, *GROUPS, EVIDENCE}:
-            known = [*FILES, *GROUPS, EVIDENCE]
+        if name not in {*FILES, *TASKS, *DATA_FILES, *GROUPS, HEADLINE}:
+            known = [*FILES, *GROUPS, HEADLINE]
             raise UserError(
                 f"data: there is no data set {name!r}{near(name, known)}; toolformer data list shows all"
             )
@@ -187,9 +191,9 @@ def files_named(names: Iterable[str]) -> list[DataFile]:
 
 
 def _files_of(name: str) -> list[str]:
-    if name == EVIDENCE:
-        return [*EVIDENCE_TEXTS, *_EVIDENCE_TASKS]
-    if name in EVIDENCE_TEXTS:
+    if name == HEADLINE:
+        return [*HEADLINE_TEXTS, *(file.name for file in FILES.values() if {*_HEADLINE_TASKS} & {*file.tasks})]
+    if name in HEADLINE_TEXTS:
         return [name]
     tasks = {*GROUPS.get(name, (name,))}
     return [file.name for file in FILES.values() if tasks & {*file.tasks}]

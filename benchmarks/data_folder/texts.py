@@ -1,4 +1,4 @@
-"""Files at public addresses and texts of the hub become rows of a data folder, for `experiment=evidence` and MAWPS."""
+"""Files at public addresses and texts of the hub become rows of a data folder, for `experiment=headline` and MAWPS."""
 
 import datetime
 import itertools
@@ -17,9 +17,6 @@ from toolformer.errors import UserError, one_line
 LONGEST = 2**28
 """Most bytes, unpacked, of a file that is one JSON value."""
 
-_MARKS = re.compile(r"<<[^<>]*>>")
-"""The calculator's annotations in GSM8K's answers: `48/2 = <<48/2=24>>24`."""
-_FINAL = re.compile(r"\n#### [^\n]*\s*\Z")
 EVIDENCE_RELATIONS = frozenset(
     "P19 P20 P27 P31 P39 P101 P103 P106 P108 P127 P136 P138 P140 P159 P176 P178 P264 P364 P407 P413 P449 P463 P495 P527 P740 "
     "P937 P1303 P1412".split()
@@ -83,14 +80,11 @@ def trex_evidences(rows: Iterable[Placed]) -> Iterator[Placed]:
         yield str(relation), {"relation": relation, "uuid": uuid, "evidences": list(distinct.values())}
 
 
-def prose(rows: Iterable[Placed]) -> Iterator[Placed]:
-    """GSM8K: question and worked answer as prose, without the calculator's annotations and the line of the final answer."""
+def excerpts(rows: Iterable[Placed]) -> Iterator[Placed]:
+    """Documents of C4, in the columns of excerpts that are cut in two."""
     for number, (location, row) in enumerate(rows):
-        answer = _FINAL.sub("", _MARKS.sub("", text_of(row, "answer", location)))
-        yield (
-            location,
-            {"id": f"gsm8k-train-{number:05}", "text": f"{text_of(row, 'question', location)}\n{answer}"},
-        )
+        fields = {"id": f"c4/{number}", "prefix": text_of(row, "text", location), "continuation": ""}
+        yield location, fields
 
 
 def paragraphs(rows: Iterable[Placed]) -> Iterator[Placed]:

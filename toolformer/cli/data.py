@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 def main(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
-    parser = Parser("data", "the files that benchmarks and experiment=evidence read (docs/data.md)")
+    parser = Parser("data", "the files that benchmarks and experiment=headline read (docs/data.md)")
     parser.add_argument("action", choices=("list", "get"), help="list the files, or fetch some into a folder")
     meaning = (
         "list [DIR]: also whether each file is in that folder; get NAME... DIR: a NAME is a file of the list, a benchmark, a "
-        "group of benchmarks (math, qa, lama, mlqa, paper, ...) or evidence; DIR is made if it is not there"
+        "group of benchmarks (math, qa, lama, mlqa, paper, ...) or headline; DIR is made if it is not there"
     )
     parser.add_argument("arguments", nargs="*", help=meaning)
     options = parser.parse_args(arguments)

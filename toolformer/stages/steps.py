@@ -27,7 +27,7 @@ from toolformer.results import Results, Run
 from toolformer.results.provenance import masked
 from toolformer.stages import engine, instantiate
 from toolformer.stages.config import Config, CorpusConfig
-from toolformer.stages.samples import sample_ids
+from toolformer.stages.samples import Samples, sample_ids
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import Mark, Step, settings_of
 from toolformer.storage import safe_join
@@ -41,6 +41,7 @@ HELDOUT_LIMIT = 1000
 
 def annotate(config: Config) -> Step:
     """The step that makes shards of scored calls, whatever their documents."""
+    config = replace(config, seed=config.sampling_seed)
     inputs = {
         "model": model_state(config.model),
         "prompts": {key: instantiate.tool_settings(config, key).prompt.fill("") for key in config.tools},
@@ -64,6 +65,8 @@ def generate(config: Config, shards: Sequence[str] | None = None, heldout: str |
     }
     if heldout:
         inputs["heldout"] = heldout
+    if config.filter.chance:  # whose draws are by the seed
+        inputs["seed"] = config.seed
     return _step("generate", with_tools(config, config.tools), inputs)
 
 
@@ -198,7 +201,7 @@ def evaluate(config: Config, training: Step | None = None, annotation: Step | No
         safe_join(Path(paths.root), f"{task}.parquet")
     inputs: dict[str, Any] = {
         "answers": answer(local_model(config), training),
-        "samples": sample_ids(config.evaluation.samples),
+        "samples": _samples_of(tasks, config),
         "data": suite.data_state(tasks, paths.data_dir, paths.root),
         "tasks": suite.user_files(tasks, paths.tasks_dir),
     }
@@ -210,6 +213,12 @@ def evaluate(config: Config, training: Step | None = None, annotation: Step | No
         else:
             inputs["heldout"] = [corpus_content(config)[1]]
     return _step("evaluate", replace(config, benchmarks=tasks), inputs)
+
+
+def _samples_of(tasks: Collection[str], config: Config) -> Samples:
+    """The ids of `evaluation.samples`, of these benchmarks alone: a file may hold those of a whole study."""
+    ids = sample_ids(config.evaluation.samples)
+    return {task: ids[task] for task in tasks if task in ids} if isinstance(ids, dict) else ids
 
 
 def explain(config: Config, evaluation: Step | None = None) -> Step:
@@ -253,7 +262,7 @@ def named_annotations(config: Config) -> list[Run]:
     """The annotations that `dataset` names. UserError if there is no such one, or one is named twice."""
     results = instantiate.finished_results(config)
     references = config.dataset.split("+")
-    runs = [results.resolve("generate", each, config.name, config.seed) for each in references]
+    runs = [results.resolve("generate", each, config.name, config.sampling_seed) for each in references]
     if len({run.id for run in runs}) < len(runs):
         raise UserError(f"dataset: {config.dataset} names a run twice; name each annotation once")
     return runs

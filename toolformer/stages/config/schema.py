@@ -146,6 +146,8 @@ class FilterConfig:
 class GenerateConfig:
     """Annotation."""
 
+    seed: Annotated[int | None, Field(ge=0, lt=2**32), NOTHING] = None  # counts as the annotation's `seed`
+    """Of sampling; null is `seed`. With it several trainings, each with a `seed`, learn from one annotation."""
     shard_size: Count = 8
     """Documents that are finished and written together: what an interruption can cost. An
     annotation keeps the number that it began with."""
@@ -194,8 +196,8 @@ class EvaluationConfig:
     perplexity_limit: Count | None = None
     """Documents a perplexity benchmark at most, chosen likewise."""
     samples: Annotated[Any, NOTHING, Private()] = None  # their ids are an input
-    """Only the examples with these ids, whatever the limits are: a list for all benchmarks, a mapping from benchmark to list, or a file
-    with either in JSON or with an id a line; null is all."""
+    """Only the examples with these ids, whatever the limits are: a list for all benchmarks, a mapping from benchmark to list, which may
+    hold further benchmarks, or a file with either in JSON or with an id a line; null is all."""
     accept_faults: Annotated[bool, NOTHING] = False
     """Count an evaluation as done although a tool or server failed in some answers; false: the same command asks for
     these again."""
@@ -338,6 +340,11 @@ class Config:
     """Run: the stages of an experiment."""
     paths: PathsConfig = field(default_factory=PathsConfig)
     tracking: Annotated[TrackingConfig, Private(decides=False)] = field(default_factory=TrackingConfig)
+
+    @property
+    def sampling_seed(self) -> int:
+        """The seed of an annotation's sampling."""
+        return self.seed if self.generate.seed is None else self.generate.seed
 
 
 @functools.cache

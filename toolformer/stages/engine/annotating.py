@@ -84,7 +84,7 @@ class Annotating:
             language_model,
             [instantiate.tool_settings(config, key) for key in config.tools],
             instantiate.tools(config),
-            seed=config.seed,
+            seed=config.sampling_seed,
             paragraphs=config.corpus.paragraphs,
             floor=self.store.floor,
             pre_filters=config.screen,
