@@ -9,7 +9,7 @@ texts.jsonl      350 texts to annotate, one of each kind in turn: 150 with worke
                  (`scripts/sums.py`); 80 excerpts that name their own month or day of the week; 120 pairs of sentences of Wikipedia
                  with a name that occurs in another passage, which BM25 finds for the words before the name. None shares 13 words
                  in a row with a question of the registration, or two neighbouring numbers with a question of mathematics
-heldout.jsonl    80 excerpts of web pages, and 60 further texts of those kinds
+heldout.jsonl    50 excerpts of web pages, and 30 further texts of those kinds
 index            all Wikipedia text of the data folder and the embedded summaries; index.bm25 is the index of it
 without.bm25     the index without the two sources that were chosen for Natural Questions and T-REx
 
@@ -256,8 +256,8 @@ def main(data: Path) -> None:
     worked = [*itertools.islice(bundled, 60), *itertools.islice(forms, 90)]
     random.Random(0).shuffle(worked)
     write(folder, "texts", in_turn(worked, itertools.islice(dated, 80), itertools.islice(pairs, 120)))
-    further = in_turn(*(itertools.islice(rows, 20) for rows in (forms, dated, pairs)))
-    web = itertools.islice(read_rows(data, "web_excerpts"), 80)
+    further = in_turn(*(itertools.islice(rows, 10) for rows in (forms, dated, pairs)))
+    web = itertools.islice(read_rows(data, "web_excerpts"), 50)
     excerpts = ({"id": f"web/{row['id']}", "text": row["prefix"] + row["continuation"]} for row in web)
     heldout = [*excerpts, *further]
     write(folder, "heldout", heldout)
