@@ -44,10 +44,10 @@ MATHS = ("arithmetic", "mawps", "svamp")
 TASKS = (
     *MATHS, "dateset", "nq", "webqs", "triviaqa", "lama_trex", "lama_squad", "templama", "xquad_es", "wikitext_perplexity",
 )  # fmt: skip
-DEVELOPMENT, TEST_QUESTIONS = 100, 300
-"""Questions of each benchmark."""
-TEST = {"wikitext_perplexity": 20}
-"""Of the benchmarks with fewer."""
+DEVELOPMENT, TEST, RESERVE = 100, 200, 100
+"""Questions of each benchmark; the reserve is not asked, and no text shares words with it."""
+ARTICLES = 20
+"""Test articles of WikiText."""
 
 EXCERPT = 700
 """Characters of an excerpt of a web page, at most."""
@@ -187,8 +187,11 @@ def questions(data: Path, tasks: Sequence[str]) -> dict[str, list[Row]]:
     return {name: [*loaded.tasks["tasks"][name].test_docs()] for name in loaded.names}
 
 
-def drawn(task: str, rows: Sequence[Row]) -> tuple[list[str], list[str]]:
-    """The ids of the development and of the test questions of a benchmark; as many of each family, where there are any."""
+def drawn(task: str, rows: Sequence[Row]) -> tuple[list[str], list[str], list[str]]:
+    """The ids of a benchmark's development questions, test questions and reserve; of arithmetic as many of each family.
+
+    Where there are fewer questions, a third are for development and the rest are the test.
+    """
     draws = random.Random(f"headline/{task}")
     families: dict[str, list[str]] = {}
     for row in rows:
@@ -196,8 +199,9 @@ def drawn(task: str, rows: Sequence[Row]) -> tuple[list[str], list[str]]:
     for ids in families.values():
         draws.shuffle(ids)
     mixed = [*itertools.chain.from_iterable(zip(*families.values(), strict=True))]
-    development = min(DEVELOPMENT, len(mixed) // 3)
-    return sorted(mixed[:development]), sorted(mixed[development : development + TEST.get(task, TEST_QUESTIONS)])
+    first = min(DEVELOPMENT, len(mixed) // 3)
+    second = first + (ARTICLES if task == "wikitext_perplexity" else TEST)
+    return sorted(mixed[:first]), sorted(mixed[first:second]), sorted(mixed[second : second + RESERVE])
 
 
 def shared_with(asked: Mapping[str, Sequence[Row]]) -> Callable[[str], bool]:
@@ -264,7 +268,7 @@ def main(data: Path) -> None:
     everything = sorted(row["id"] for row in heldout)
     REGISTRATION.mkdir(parents=True, exist_ok=True)
     for name, number in (("dev", 0), ("test", 1)):
-        chosen = {task: both[number] for task, both in ids.items()} | {"heldout_perplexity": everything}
+        chosen = {task: parts[number] for task, parts in ids.items()} | {"heldout_perplexity": everything}
         atomic_write(REGISTRATION / f"{name}.json", (json.dumps(chosen, indent=0) + "\n").encode())
     print(f"{dropped} texts left out, which share words or numbers with a question")
 
