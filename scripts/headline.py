@@ -77,7 +77,11 @@ def in_turn(*kinds: Iterable[Row]) -> Iterator[Row]:
 def sums_of(form_seed: int) -> Iterator[Row]:
     """Made-up texts in forms that hold no wording of a benchmark."""
     texts = enumerate(sums.texts(form_seed))
-    return ({"id": f"forms/{number}", "text": each.text} for number, each in texts if "What is" not in each.pattern)
+    return (
+        {"id": f"forms/{number}", "text": each.text}
+        for number, each in texts
+        if "What is" not in each.pattern
+    )
 
 
 def dates(data: Path) -> Iterator[Row]:

@@ -1,10 +1,4 @@
-"""The texts of `experiment=evidence` with made-up worked sums, in many forms, in place of GSM8K.
-
-    python scripts/evidence.py DIR DIR/evidence
-    python scripts/sums.py DIR/evidence/texts
-
-1_open.jsonl    1.jsonl with the 138 sums of the embedded corpus and 462 made-up ones, and none of GSM8K
-2_open.jsonl    2.jsonl with 700 further ones, and none of GSM8K
+"""Made-up texts with worked sums, in many forms, for `scripts/headline.py`.
 
 A text has 15 to 70 words, one to six sentences, and one or two sums; the result of each follows its operands, and no
 number before it is the same. About half of the texts have results after "=". In a pattern, {a} and {b} are the operands of the
@@ -12,22 +6,13 @@ first sum and {c} its result; {c} or {f} and {d} are those of the second, and {e
 of each word: `+5` has operands of up to five digits, `+2>*` continues with the result, `*;-3` is two sums.
 """
 
-import itertools
-import json
 import re
 import string
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from random import Random
-from typing import Any
-
-from toolformer.data import demo_corpus
-from toolformer.storage import atomic_write
-
-Row = dict[str, Any]
 
 Pattern = tuple[str, str]
 
@@ -92,12 +77,6 @@ class Sum:
     result: str
     """As the text has it from `position` on: 1250 or 1,250, -7, 2.50."""
     position: int
-
-    @property
-    def expression(self) -> str:
-        left, right = self.operands
-        special = {"%": f"{left} * {right} / 100", "m": f"({left} + {right}) / 2"}
-        return special.get(self.operator, f"{left} {self.operator} {right}")
 
 
 @dataclass(frozen=True)
@@ -237,40 +216,3 @@ def _shown(number: Fraction, grouped: str) -> str:
         return format(number.numerator, grouped)
     cents = abs(int(number * 100))
     return f"{'-' if number < 0 else ''}{format(cents // 100, grouped)}.{cents % 100:02d}"
-
-
-def rows(seed: int) -> Iterator[Row]:
-    return ({"id": f"forms/{number}", "text": each.text} for number, each in enumerate(texts(seed)))
-
-
-def open_texts(first: Iterable[Row], second: Iterable[Row]) -> tuple[list[Row], list[Row]]:
-    """The rows of 1_open.jsonl and 2_open.jsonl, from those of 1.jsonl and 2.jsonl: other sums, the same dates and pairs."""
-    bundled: Iterator[Row] = ({"id": each.doc_id, "text": each.text} for each in demo_corpus("sums"))
-    first = list(first)
-    sums = itertools.chain(bundled, itertools.islice(rows(1), 462))
-    dated, pairs = ([row for row in first if field in row] for field in ("date", "source_id"))
-    further = itertools.islice(rows(1), 462, 1162)
-    return _in_turn(sums, dated, pairs), _in_turn(further, (row for row in second if "source_id" in row))
-
-
-def _in_turn(*kinds: Iterable[Row]) -> list[Row]:
-    return [row for each in itertools.zip_longest(*kinds) for row in each if row]
-
-
-def main(folder: Path) -> None:
-    first, second = (map(json.loads, open(folder / f"{name}.jsonl", encoding="utf-8")) for name in "12")
-    for name, those in zip(("1_open", "2_open"), open_texts(first, second), strict=True):
-        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in those]
-        atomic_write(folder / f"{name}.jsonl", "".join(lines).encode())
-        print(f"{folder / name}.jsonl: {len(lines)} texts")
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        print("python scripts/sums.py FOLDER, of the texts 1.jsonl and 2.jsonl", file=sys.stderr)
-        sys.exit(2)
-    try:
-        main(Path(sys.argv[1]))
-    except OSError as error:
-        print(f"sums: {error}", file=sys.stderr)
-        sys.exit(2)

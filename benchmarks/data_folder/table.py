@@ -202,4 +202,4 @@ def _files_of(name: str) -> list[str]:
 def readers(file: DataFile) -> list[str]:
     """The benchmarks and the experiment that read a file; `mlqa_all_en` for its six columns."""
     columns = dict.fromkeys("mlqa_all_en" if task.startswith("mlqa_all_en") else task for task in file.tasks)
-    return [*columns, *([EVIDENCE] if file.name in _files_of(EVIDENCE) else [])]
+    return [*columns, *([HEADLINE] if file.name in _files_of(HEADLINE) else [])]

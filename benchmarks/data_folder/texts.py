@@ -3,7 +3,6 @@
 import datetime
 import itertools
 import json
-import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
