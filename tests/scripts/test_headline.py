@@ -1,120 +1,175 @@
-"""The texts of `experiment=evidence`, from a data folder of a few rows, and its two rounds with a tiny model."""
+"""The texts and questions of `experiment=headline`, from a data folder of a few rows."""
 
-import gzip
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scripts import evidence, rounds
-from tests.build import GOLDEN, Capture
+from scripts import headline
+from tests.build import SVAMP, write
+from toolformer.benchmarks.data_folder.table import FILES
 from toolformer.errors import UserError
-from toolformer.results import Results
-from toolformer.stages.train import model_folder
+from toolformer.tools.retrieval.passages import Passage
 
-Rows = Sequence[Mapping[str, Any]]
+Row = dict[str, Any]
 
-PAGE = {"id": "web", "url": None, "date": "2019-06-03", "title": None, "language": "en"}
-GLOSS = "He drew. The Dutch saying is zo gezegd, zo gedaan (“no sooner said than done”)."
-FILES: dict[str, Rows] = {
-    "corpus_math/gsm8k_train": [
-        {"id": f"gsm{n}", "text": f"She has {n} + 4 = {n + 4} pens."} for n in range(114)
+LONG = "the miller counts every sack of grain twice before his brother closes the door"
+BRIDGE = "The river below the old stone bridge is called Wensley by all."
+PAGE: Row = {"url": None, "date": "2019-06-03", "title": None, "language": "en"}
+PAGES = {
+    "web": "We met. It was Monday when the rain came. Then we left.",
+    "sunday": "It was Sunday.",
+    "german": "Es war Monday.",
+    "words": f"It was Monday when {LONG}.",
+    "numbers": "It was Monday and 1,234 of 5678 came.",
+    "number": "It was Monday and 1234 came.",
+}
+ROWS: dict[str, list[Row]] = {
+    "web_documents": [
+        {**PAGE, "id": name, "text": text, "language": "de" if name == "german" else "en"}
+        for name, text in PAGES.items()
     ],
-    "corpus_web/documents": [
-        {**PAGE, "text": "We met. It was Monday when the rain came. Then we left."},
-        {**PAGE, "id": "other", "text": "It was Sunday."},
-        {**PAGE, "id": "foreign", "text": "Es war Monday.", "language": "de"},
-    ],
-    "squad/train_v1.1": [
-        {"title": "Old_bridge", "context": "The bridge is old (“it is very old”)."},
-        {"title": "Comics", "context": f"Old. {GLOSS} It is used."},
-    ],
-    "corpus_wikipedia/passages_2wiki": [],
-    "lama/trex_evidences": [
+    "web_excerpts": [{"id": n, "prefix": f"Page {n} ", "continuation": "ends."} for n in range(60)],
+    "squad_train": [{"title": "Old_bridge", "context": f"It is old. {BRIDGE}"}],
+    "2wiki_passages": [{"title": "River", "text": "Boats pass below the stone bridge on the Wensley."}],
+    "trex_evidences": [
         {"evidences": [{"sub_surface": "A", "obj_surface": "Rome", "masked_sentence": "A is in [MASK]."}]}
     ],
-    "nq_open/oracle_passages": [{"passages": [{"title": "B", "text": "B is a town."}]}],
-    "corpus_pile/wikipedia_en": [{"text": "C\n\nC is a hill."}],
+    "nq_passages": [{"passages": [{"title": "B", "text": "B is a town."}]}],
+    "wikipedia_articles": [{"text": "C\n\nC is a hill."}],
+    "svamp": [{**SVAMP, "id": str(n), "body": f"Ann has {n + 2} pens."} for n in range(4)]
+    + [{**SVAMP, "id": "4", "body": f"So {LONG}."}, {**SVAMP, "id": "5", "body": "Of 1234 pens 5,678 go."}],
 }
+"""By name of the file in a data folder."""
+
+
+def fill(folder: Path, *names: str) -> None:
+    for name in names:
+        write(folder, FILES[name].paths[0].removesuffix(".jsonl.gz"), ROWS[name])
+
+
+def read(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with the texts of the experiment, and its questions in `registration`."""
     folder = tmp_path_factory.mktemp("data")
-    for name, rows in FILES.items():
-        file = folder / f"{name}.jsonl.gz"
-        file.parent.mkdir(exist_ok=True)
-        file.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
-    evidence.main(folder, folder / "evidence", 3000)
+    fill(folder, *ROWS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(headline, "REGISTRATION", folder / "registration")
+        patch.setattr(headline, "TASKS", ("svamp", "arithmetic"))
+        patch.setattr(headline, "articles", lambda: [Passage("Sea", "Sea", "The sea is blue.")])
+        headline.main(folder)
     return folder
 
 
+@pytest.fixture(scope="module")
+def texts(data: Path) -> list[Row]:
+    return read(data / "headline" / "texts.jsonl")
+
+
 def test_all_missing_files_are_named_at_once(tmp_path: Path) -> None:
-    for name in [*FILES][2:]:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / f"{name}.jsonl.gz").touch()
+    fill(tmp_path, *(name for name in ROWS if name not in ("web_documents", "nq_passages")))
     message = (
-        r"lacks 2 of 7 files: corpus_math/gsm8k_train.jsonl.gz \(id, text.*corpus_web/documents.jsonl.gz"
+        r"lacks 2 of 7 files: corpus_web/documents.jsonl.gz \(id, text.*nq_open/oracle_passages.jsonl.gz"
     )
     with pytest.raises(OSError, match=message):
-        evidence.main(tmp_path, tmp_path / "evidence", 1)
-    assert not (tmp_path / "evidence").exists()
+        headline.main(tmp_path)
+    assert not (tmp_path / "headline").exists()
 
 
-@pytest.mark.real
-def test_the_texts_of_the_experiment(data: Path) -> None:
-    def read(name: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (data / "evidence" / name).read_text().splitlines()]
-
-    first, second = read("texts/1.jsonl"), read("texts/2.jsonl")
-    texts = {row["id"]: row for row in first}
-    assert texts["gsm3"]["text"] == "She has 3 + 4 = 7 pens."
-    dated = "We met. It was Monday when the rain came. Then we left."
-    assert (texts["web"]["text"], texts["web"]["date"]) == (dated, "2019-06-03")
-    assert not {"other", "foreign"} & set(texts), "a page names its own day, in English"
-    assert ["date" in row or "source_id" in row for row in first[:6]] == [False, True, True] * 2, "in turn"
-    # A pair of sentences comes from an article, and no other pair comes from there.
-    index = {row["id"]: row for row in read("index/summaries.jsonl")}
-    pairs = [row for row in first + second if "source_id" in row]
-    assert len(pairs) == 963, "of 3,000 passages"
-    assert len({row["source_id"] for row in pairs}) == len(pairs)
-    assert all(row["text"] in index[row["source_id"]]["text"] for row in pairs)
-    assert [row["id"] for row in second[::2]][:2] == ["gsm112", "gsm113"], "those after 250 sums, in turn"
-    assert [row for row in second if "source_id" in row] == pairs[420:]
-    assert [row["text"] for row in read("index/trex.jsonl")] == ["A is in Rome."]
-    glosses = {row["id"]: row["text"] for row in read("texts/glosses.jsonl")}
-    assert glosses["squad_train/1"] == GLOSS and "squad_train/0" not in glosses
+def test_a_missing_benchmark_ends_before_the_index(tmp_path: Path) -> None:
+    fill(tmp_path, *(name for name in ROWS if name != "svamp"))
+    with pytest.raises(UserError, match="mawps"):
+        headline.main(tmp_path)
+    assert not (tmp_path / "headline").exists()
 
 
-def test_rounds_refuse_at_once_what_their_last_step_would(data: Path, tmp_path: Path) -> None:
-    words = [f"paths.data_dir={data}", f"paths.root={tmp_path / 'runs'}", f"model={GOLDEN}"]
-    for word, said in (("seed=a", "seed"), ("benchmarks=[mawps]", "mawps")):  # whose data are missing
-        with pytest.raises(UserError, match=said):
-            rounds.main(*words, word)
-    assert Results(tmp_path / "runs").all_runs() == [], "no stage began"
+def test_texts_are_of_each_kind_in_turn(texts: list[Row]) -> None:
+    kinds = ["date" if "date" in row else "pair" if "source_id" in row else "sum" for row in texts]
+    assert kinds[:4] == ["sum", "date", "pair", "sum"] and kinds.count("sum") == 150
 
 
-@pytest.mark.real
-def test_two_rounds_are_one_command(data: Path, tmp_path: Path, capsys: Capture) -> None:
-    words = [f"paths.data_dir={data}", f"paths.root={tmp_path}", f"model={GOLDEN}", "corpus.limit=3"]
-    words += ["filter_threshold=-100", "screen={result_ahead: null, new_result: false}", "heldout.limit=2"]
-    words += [
-        "trainer.max_steps=1",
-        "trainer.eval_every=1",
-        "trainer.save_every=0",
-        "seed=3,4",
-        "name=rounds",
-    ]
-    words += ["benchmarks=[dateset]", "evaluation.limit=2", "system=toolformer"]
-    assert rounds.main(*words) == 0
-    results = Results(tmp_path)
-    first, dates, second, again = reversed(results.runs("generate"))
-    (teacher,) = results.runs("train", "first_round")
-    assert teacher.made_from == [first.id, dates.id]
-    assert {run.setting("model") for run in (second, again)} == {str(model_folder(teacher))}
-    taught = results.runs("train", "rounds")
-    assert {run.setting("seed") for run in taught} == {3, 4}
-    assert all(run.made_from == [first.id, second.id, again.id] for run in taught)
-    assert "Trained Toolformer" in capsys.readouterr().out
+def test_sums_are_bundled_or_made_up_without_a_wording(texts: list[Row]) -> None:
+    made = [row for row in texts if row["id"].startswith("forms/")]
+    assert len(made) == 90 and not any("What is" in row["text"] for row in made)
+
+
+def test_a_dated_page_names_its_own_day_in_english(texts: list[Row]) -> None:
+    pages = {row["id"]: row for row in texts if row["id"] in PAGES}
+    assert pages["web"] == {"id": "web", "text": PAGES["web"], "date": "2019-06-03"}
+    assert not {"sunday", "german"} & {*pages}
+
+
+def test_a_pair_has_a_name_that_another_passage_shows(texts: list[Row]) -> None:
+    (pair,) = [row for row in texts if "source_id" in row]
+    assert pair == {"id": "squad_train/0/0", "source_id": "squad_train/0", "text": f"It is old. {BRIDGE}"}
+
+
+def test_a_text_with_thirteen_words_of_a_question_is_left_out(texts: list[Row]) -> None:
+    assert "words" not in {row["id"] for row in texts}
+
+
+def test_a_text_with_neighbouring_numbers_is_left_out(texts: list[Row]) -> None:
+    assert "numbers" not in {row["id"] for row in texts} >= {"number"}
+
+
+def test_only_mathematics_counts_neighbouring_numbers() -> None:
+    assert not headline.shared_with({"nq": ROWS["svamp"]})(PAGES["numbers"])
+
+
+def test_a_short_question_counts_as_a_whole() -> None:
+    shares = headline.shared_with({"nq": [{"question": "Who built the very old bridge of Ulm?"}]})
+    assert shares("Asked who built the very old bridge of Ulm, he left.")
+    assert not shares("He built the very old bridge of Ulm.")
+
+
+def test_held_out_texts_are_none_of_the_training_texts(data: Path, texts: list[Row]) -> None:
+    heldout = read(data / "headline" / "heldout.jsonl")
+    assert [row["text"] for row in heldout[:2]] == ["Page 0 ends.", "Page 1 ends."]
+    ids = [row["id"] for row in heldout]
+    assert sum(name.startswith("web/") for name in ids) == 50
+    assert sum(name.startswith("forms/") for name in ids) == 10
+    assert not {*ids} & {row["id"] for row in texts}
+
+
+def test_the_smaller_index_lacks_two_sources(data: Path) -> None:
+    found = {}
+    for name in ("index", "without"):
+        search = headline.bm25.BM25(index_path=str(data / "headline" / f"{name}.bm25"))
+        passages = search.retrieve(["A Rome town"], 9, [headline.Document("x", "x")])[0]
+        found[name] = {passage.text for passage in passages}
+    assert found["index"] >= {"A is in Rome.", "B is a town."}
+    assert not found["without"] & {"A is in Rome.", "B is a town."}
+
+
+def test_the_ids_of_the_questions_are_written(data: Path) -> None:
+    dev, test = (json.loads((data / f"registration/{name}.json").read_text()) for name in ("dev", "test"))
+    assert (len(dev["svamp"]), len(test["svamp"]), len(test["arithmetic"])) == (2, 4, 200)
+    assert {*dev["svamp"]} | {*test["svamp"]} == set("012345")
+    heldout = read(data / "headline" / "heldout.jsonl")
+    assert dev["heldout_perplexity"] == sorted(row["id"] for row in heldout)
+
+
+def test_questions_are_drawn_alike_and_disjoint() -> None:
+    rows = [{"id": n} for n in range(1000)]
+    parts = headline.drawn("nq", rows)
+    assert parts == headline.drawn("nq", rows) != headline.drawn("webqs", rows)
+    assert [*map(len, parts)] == [100, 200, 100] and len(set().union(*parts)) == 400
+
+
+def test_arithmetic_is_drawn_evenly_from_its_families() -> None:
+    rows = [{"id": f"{family}{n}", "family": family} for family in "abcd" for n in range(200)]
+    for part in headline.drawn("arithmetic", rows):
+        assert {sum(name.startswith(family) for name in part) for family in "abcd"} == {len(part) // 4}
+
+
+def test_the_registered_questions_are_those_that_are_drawn() -> None:
+    """Of arithmetic and dates, which are made up."""
+    rows = headline.questions(Path("unread"), ["arithmetic", "dateset"])
+    for number, name in enumerate(("dev", "test")):
+        registered = json.loads((headline.REGISTRATION / f"{name}.json").read_text())
+        assert all(registered[task] == headline.drawn(task, rows[task])[number] for task in rows)

@@ -1,14 +1,8 @@
-"""The made-up texts with worked sums, and the rounds of texts with them in place of GSM8K."""
+"""The made-up texts with worked sums."""
 
-import json
 import re
-import subprocess
-import sys
 from fractions import Fraction
 from itertools import islice
-from pathlib import Path
-
-import pytest
 
 from scripts import sums
 
@@ -64,28 +58,3 @@ def test_texts_are_many_short_and_of_many_forms() -> None:
     equals = [any(re.search(r"= ?[$£€]?$", each.text[: one.position]) for one in each.sums) for each in TEXTS]
     assert 0.4 < sum(equals) / len(TEXTS) < 0.6, "half of the results follow no equals sign"
     assert {one.operator for each in TEXTS for one in each.sums} == {*"+-*/%m"}
-
-
-def test_the_open_texts_lack_other_sums_and_keep_the_rest(tmp_path: Path) -> None:
-    dated = {"id": "web", "text": "It was Monday.", "date": "2019-06-03"}
-    pairs = [{"id": f"a/{n}", "source_id": "a", "text": "A is in Rome."} for n in range(3)]
-    other = {"id": "gsm", "text": "2 + 2 = 4"}
-    first, second = sums.open_texts([other, dated, pairs[0]], [other, pairs[1], other, pairs[2]])
-    assert first[1:3] == [dated, pairs[0]] and second[1:4:2] == pairs[1:]
-    assert [row["id"] for row in first[3:]][-462:] == [f"forms/{n}" for n in range(462)]
-    assert len(first) == 138 + 462 + 2 and len(second) == 700 + 2
-    assert [row["text"] for row in second if row not in pairs] == [each.text for each in TEXTS[462:1162]]
-    for name, rows in (("1", [dated]), ("2", pairs)):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    sums.main(tmp_path)
-    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert before.items() <= after.items(), "what was there stays as it was"
-    assert set(after) - set(before) == {"1_open.jsonl", "2_open.jsonl"}
-
-
-@pytest.mark.parametrize("words", [(), ("missing",)])
-def test_bad_words_are_told_in_a_line(words: tuple[str, ...], tmp_path: Path) -> None:
-    command = [sys.executable, str(Path(sums.__file__)), *words]
-    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert answer.returncode == 2 and len(answer.stderr.splitlines()) == 1
