@@ -18,6 +18,8 @@ UNDECIDING = {
     # An input of a step instead, by its content.
     *("checkpoint", "dataset", "evaluation.samples", "model", "paths.data_dir", "paths.tasks_dir", "prompts"),
     *("tool.NAME.demonstrations", "tool.NAME.instruction", "tool.NAME.prompt", "trainer.deepspeed"),
+    # The `seed` of an annotation.
+    "generate.seed",
     # An annotation keeps the one that it began with.
     "generate.shard_size",
     # Become settings of `tool`.

@@ -34,7 +34,7 @@ def place(tmp_path: Path, monkeypatch: Patch) -> Path:
 
 
 def test_what_an_experiment_sets_by_tool_takes_a_further_tool() -> None:
-    words = ["experiment=evidence", "++decoding.stand_in={calendar: qa}", "++decoding.by_tool.translation=3"]
+    words = ["experiment=headline_effect", "++decoding.stand_in={calendar: qa}", "++decoding.by_tool.translation=3"]
     decoding = compose("evaluate", words).decoding
     assert decoding.stand_in == {"search": "qa", "calendar": "qa"}
     assert decoding.by_tool == {"calendar": 10, "search": 10, "qa": 10, "translation": 3}
@@ -100,7 +100,7 @@ def test_what_is_small_is_small_by_name() -> None:
         (["tool", "calculator", "1 + 1", "tols=[qa]"], "'tols=[qa]' is neither a key of the configuration nor"),
         (["ui", "--port", "0"], "--port is 0; it must be 1 to 65535"),
         (["generate", "foo"], "'foo': expected key=value"),
-        (["evaluate", "experiment=evidence", "decoding.by_tool.translation=3"], "put ++ before decoding.by_tool.translation=3"),
+        (["evaluate", "experiment=headline_effect", "decoding.by_tool.translation=3"], "put ++ before decoding.by_tool.translation=3"),
         (["generate", "--config-dir", "/no/such/dir"], "Additional config directory '/no/such/dir' not found"),
         (["generate", "seed=abc"], "seed=abc: Value 'abc' of type 'str' could not be converted to Integer"),
         (["evaluate", "corpus=jsnl"], "Could not find 'corpus/jsnl' (did you mean jsonl?); available options in 'corpus'"),

@@ -31,14 +31,12 @@ def test_there_is_an_experiment_for_every_result() -> None:
         "paper",
         "demo",
         "smoke",
-        "evidence",
         "ladder",
         "threshold",
-        "loss",
-        "wordings",
-        "perplexity",
+        "headline",
     }
-    assert set(NAMES) == results | own
+    parts = validate(compose("report", ["experiment=headline"])).run.experiments
+    assert set(NAMES) == results | own | {*parts}
     assert set(validate(compose("report", ["experiment=paper", *PLACES])).run.experiments) == results
 
 
@@ -70,9 +68,14 @@ def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None
     # The embedded corpus is refused a path.
     embedded = ("demo", "smoke", "ladder", "threshold")
     read = [] if name in embedded else places
-    if name in ("evidence", "loss", "wordings", "perplexity"):
-        indexes = [f"tool.{tool}.implementation.retriever.index_path=null" for tool in ("search", "qa")]
-        read = [places[0], "corpus.text_field=raw_content", *indexes]
+    if name.startswith("headline_"):
+        indexes = [
+            f"tool.{tool}.{part}.retriever.index_path=null"
+            for tool in ("search", "qa")
+            for part in ("implementation", *(["inference"] if name == "headline_index" else []))
+        ]
+        texts = [f"{corpus}.text_field=raw_content" for corpus in ("corpus", "heldout")]
+        read = [*places, *texts, *indexes, "paths.data_dir=data"]
     words = [f"experiment={name}", *read]
     for stage, swept in validate(compose("evaluate", words)).run.stages.items():
         chosen = [f"{key}={values[0]}" for key, values in swept.items()]
@@ -136,7 +139,7 @@ def test_sweeps_are_those_of_the_paper(tmp_path: Path) -> None:
         (["experiment=smoke", "model=/a folder, (old)"], "quote a value"),
         (["-m", "experiment=smoke", "seed=1,2", "model=/a (old)"], "model='/a folder, (old)'"),
         (["experiment=smok"], "Could not find 'experiment/smok' (did you mean smoke?); available options in"),
-        (["experiment=evidence", "--plan"], "paths.data_dir is missing"),
+        (["experiment=headline", "--plan"], "paths.data_dir is missing"),
         (["experiment=smoke", "+run.stages.trian={}"], "did you mean train"),
         (
             ["experiment=smoke", "data=augmented"],
