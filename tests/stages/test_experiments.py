@@ -66,7 +66,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None:
     """The first job of every stage, with its corpus, tools, thresholds, recipe and benchmarks."""
     # The embedded corpus is refused a path.
-    embedded = ("demo", "smoke", "ladder", "threshold")
+    embedded = ("demo", "smoke", "ladder", "threshold", "headline")
     read = [] if name in embedded else places
     if name.startswith("headline_"):
         indexes = [
@@ -75,7 +75,7 @@ def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None
             for part in ("implementation", *(["inference"] if name == "headline_index" else []))
         ]
         texts = [f"{corpus}.text_field=raw_content" for corpus in ("corpus", "heldout")]
-        read = [*places, *texts, *indexes, "paths.data_dir=data"]
+        read = [*places, *texts, *indexes, "paths.data_dir=."]
     words = [f"experiment={name}", *read]
     for stage, swept in validate(compose("evaluate", words)).run.stages.items():
         chosen = [f"{key}={values[0]}" for key, values in swept.items()]
