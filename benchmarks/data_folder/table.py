@@ -192,7 +192,10 @@ def files_named(names: Iterable[str]) -> list[DataFile]:
 
 def _files_of(name: str) -> list[str]:
     if name == HEADLINE:
-        return [*HEADLINE_TEXTS, *(file.name for file in FILES.values() if {*_HEADLINE_TASKS} & {*file.tasks})]
+        return [
+            *HEADLINE_TEXTS,
+            *(file.name for file in FILES.values() if {*_HEADLINE_TASKS} & {*file.tasks}),
+        ]
     if name in HEADLINE_TEXTS:
         return [name]
     tasks = {*GROUPS.get(name, (name,))}
