@@ -1,16 +1,18 @@
-"""The figure of README.md and docs/results.md, drawn from docs/results/tables/.
+"""The figure of README.md and docs/results.md, drawn from the published answers; from docs/results/tables/ until there are any.
 
     python scripts/figures.py
 
-Writes docs/gains.svg. The output is deterministic: an unchanged table gives an unchanged file.
+Writes docs/gains.svg. The output is deterministic: unchanged answers give an unchanged file.
 """
 
 import csv
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from scripts import answers
 from toolformer.reporting.plots import PALETTE, files
 from toolformer.reporting.table import Figure
 from toolformer.storage import atomic_write
@@ -20,33 +22,68 @@ GREY, ORANGE = PALETTE[0], PALETTE[2]
 """Grey is calls disabled and orange Toolformer, as in the report."""
 
 
-def read_table(name: str) -> list[dict[str, str]]:
-    """The rows of docs/results/tables/NAME.csv, by column."""
-    with (DOCS / "results" / "tables" / f"{name}.csv").open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+BENCHMARKS = ("arithmetic", "mawps", "svamp", "dateset", "nq", "lama_trex")
 
 
-def gains() -> Figure:
-    """Percent correct on six benchmarks, calls disabled to Toolformer, with the gain and its interval."""
-    rows = read_table("gains")[::-1]  # the first row on top
-    return Figure("gains", "Gains", "", [partial(_draw_gains, rows)], "", height=3.0)
+@dataclass(frozen=True)
+class Gain:
+    """A row of the figure, in percent and percentage points."""
+
+    benchmark: str
+    disabled: float
+    toolformer: float
+    gain: float
+    low: float
+    high: float
+    seeds: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.gain:+.1f}  [{self.low:+.1f}, {self.high:+.1f}]".replace("-", "−")
 
 
-def _draw_gains(rows: Sequence[dict[str, str]], axes: Any) -> None:
+def gains() -> list[Gain]:
+    """Toolformer over the same model with calls disabled, on six benchmarks."""
+    if answers.PUBLISHED.is_dir():
+        compared = answers.Answers().compared("Toolformer", "disabled", BENCHMARKS)
+        found = [(each, each.comparison, each.comparison.difference) for each in compared]
+        return [
+            Gain(answers.title(each.task), c.first, c.second, d.value, d.low, d.high, max(each.seeds))
+            for each, c, d in found
+        ]
+    with (DOCS / "results" / "tables" / "gains.csv").open(newline="", encoding="utf-8") as file:
+        rows = [*csv.DictReader(file)]
+    columns = {
+        "disabled": "disabled",
+        "toolformer": "toolformer",
+        "gain": "gain",
+        "low": "gain_low",
+        "high": "gain_high",
+    }
+    return [
+        Gain(row["benchmark"], seeds=3, **{name: float(row[column]) for name, column in columns.items()})
+        for row in rows
+    ]
+
+
+def figure_of(rows: Sequence[Gain]) -> Figure:
+    """Percent correct, calls disabled to Toolformer, with the gain and its interval."""
+    return Figure("gains", "Gains", "", [partial(_draw_gains, rows[::-1])], "", height=3.0)
+
+
+def _draw_gains(rows: Sequence[Gain], axes: Any) -> None:
     positions = range(len(rows))
-    disabled = [float(row["disabled"]) for row in rows]
-    toolformer = [float(row["toolformer"]) for row in rows]
+    disabled, toolformer = [row.disabled for row in rows], [row.toolformer for row in rows]
     axes.hlines(positions, disabled, toolformer, color=ORANGE, linewidth=2.2, alpha=0.45)
     axes.plot(disabled, positions, "o", color=GREY, markersize=7, label="tool calls disabled")
     axes.plot(toolformer, positions, "o", color=ORANGE, markersize=7, label="Toolformer")
     for position, row in enumerate(rows):
-        text = "+{gain}  [{gain_low}, {gain_high}]".format(**row)
-        axes.annotate(
-            text, (float(row["toolformer"]), position), (8, 0), textcoords="offset points", va="center"
-        )
-    axes.set(xlabel="percent correct; gain in points, 95 % interval over three trainings", xlim=(0, 118))
+        axes.annotate(row.label, (row.toolformer, position), (8, 0), textcoords="offset points", va="center")
+    trainings = {3: "three", 5: "five"}.get(rows[0].seeds, f"{rows[0].seeds}")
+    over = f"gain in points, 95 % interval over {trainings} trainings"
+    axes.set(xlabel=f"percent correct; {over}", xlim=(0, 118))
     axes.set(ylim=(-0.6, len(rows) - 0.4))
-    axes.set_yticks(positions, [row["benchmark"].replace(" ", "\n") for row in rows])
+    axes.set_yticks(positions, [row.benchmark.replace(" ", "\n") for row in rows])
     axes.set_xticks(range(0, 101, 20))
     axes.grid(axis="y", visible=False)
     axes.legend(loc="lower right")
@@ -54,7 +91,7 @@ def _draw_gains(rows: Sequence[dict[str, str]], axes: Any) -> None:
 
 def main() -> None:
     """Draws the figure."""
-    figure = gains()
+    figure = figure_of(gains())
     path = DOCS / f"{figure.key}.svg"
     atomic_write(path, files(figure)[path.name])
     print(path)

@@ -1,27 +1,35 @@
-"""The tables of docs/results.md and docs/results/, written into the pages from docs/results/tables/.
+"""The tables of README.md, docs/results.md and docs/results/, written into the pages.
 
     python scripts/tables.py
 
-A comment in a page names a file and, if not all, its columns, each with its heading if that differs:
+A comment in a page says what the table shows, and if not all its columns, each with its heading if that differs. The table
+follows it. Those of the registered experiment are computed from the published answers (`scripts/answers.py`):
+
+    <!-- answers: gains | of: Toolformer | over: disabled | benchmarks: mawps; svamp | benchmark | gain | p (Holm) = p -->
+
+Those of earlier pages are in docs/results/tables/; `X_low` and `X_high` are the ends of X's interval and are printed beside X:
 
     <!-- gains.csv | benchmark | repeat_gain = second annotation -->
-
-The table follows it. `X_low` and `X_high` are the ends of X's interval and are printed beside X.
 """
 
 import csv
+import functools
 import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from toolformer.errors import UserError
+from scripts import answers
+from toolformer.errors import UserError, near
 from toolformer.storage import atomic_write
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+README = DOCS.parent / "README.md"
 PAGES = (DOCS / "results.md", *sorted((DOCS / "results").glob("*.md")))
 TABLES = DOCS / "results" / "tables"
-_TABLE = re.compile(r"^<!-- (\w+)\.csv((?: \|[^|\n]+)*) -->\n+(?:^\|.*\n)*\n*", re.MULTILINE)
+_PARTS = r"((?: \|[^|\n]+)*) -->\n+(?:^\|.*\n)*\n*"
+_TABLE = re.compile(rf"^<!-- (\w+)\.csv{_PARTS}", re.MULTILINE)
+_ANSWERED = re.compile(rf"^<!-- answers: (\w+){_PARTS}", re.MULTILINE)
 _NUMBER = re.compile(r"[<+\-−]? ?\d")
 
 
@@ -31,13 +39,36 @@ def read_table(name: str, folder: Path = TABLES) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def fill(page: str, folder: Path = TABLES) -> str:
-    """The page with each of its tables as the folder's CSV files have it.
+def fill(page: str, folder: Path = TABLES, published: Path = answers.PUBLISHED) -> str:
+    """The page with each of its tables as the folder's CSV files and the published answers have it.
 
     Raises:
-        UserError: A comment names a file or a column that is not there.
+        UserError: A comment names what is not there, or a published file is not what was published.
     """
-    return _TABLE.sub(partial(_filled, folder), page)
+    return _ANSWERED.sub(partial(_computed, published), _TABLE.sub(partial(_filled, folder), page))
+
+
+def _computed(published: Path, match: re.Match[str]) -> str:
+    """A table of the published answers."""
+    comment = match[0].splitlines()[0]
+    parts = [part.strip() for part in match[2].split("|")[1:]]
+    options = dict(part.split(": ", 1) for part in parts if ": " in part)
+    named = [part.partition(" = ") for part in parts if ": " not in part]
+    try:
+        rows = answers.table(_answers(published), match[1], options)
+        if unknown := [name for name, _, _ in named if name not in rows[0]]:
+            raise UserError(
+                f"no column {unknown[0]!r}{near(unknown[0], rows[0])}; it has {', '.join(rows[0])}"
+            )
+    except UserError as error:
+        raise UserError(f"{comment}: {error}") from error
+    columns = [(name, heading or name) for name, _, heading in named] or [(name, name) for name in rows[0]]
+    return f"{comment}\n\n{markdown(rows, columns)}\n"
+
+
+@functools.cache
+def _answers(published: Path) -> answers.Answers:
+    return answers.Answers(published)
 
 
 def _filled(folder: Path, match: re.Match[str]) -> str:
@@ -83,7 +114,7 @@ def _number(text: str, signed: bool) -> str:
 
 def main() -> None:
     """Writes the tables into every page."""
-    for path in PAGES:
+    for path in (README, *PAGES):
         page = path.read_text(encoding="utf-8")
         if (filled := fill(page)) != page:
             atomic_write(path, filled.encode("utf-8"))

@@ -1,0 +1,339 @@
+"""The published answers of the registered experiment, as the rows of tables: every number is computed from the answers.
+
+An arm is told by what its evaluations were made with: the system; how the calls were kept and sampled that its model was
+trained on; the index that its tools search; the wording of the prompts. Its runs differ in their training seed. Two arms are
+compared as `toolformer compare` does it, on the seeds and questions that both have.
+"""
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from toolformer.benchmarks import PAPER, TASKS
+from toolformer.errors import UserError, near
+from toolformer.reporting.formatting import title_of, tool_name
+from toolformer.reporting.frame import seeds_of
+from toolformer.reporting.pairing import (
+    Compared,
+    Row,
+    Seeds,
+    compare_groups,
+    corrected,
+    over_seeds,
+    read_samples,
+)
+from toolformer.reporting.table import Cell, p_cell
+from toolformer.results import Results, Run
+from toolformer.statistics.crossed import LEVEL
+
+RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
+PUBLISHED = RESULTS / "headline"
+HYPOTHESES = RESULTS / "registration" / "hypotheses.json"
+
+Table = list[dict[str, str]]
+"""Rows by heading, all with the same ones."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What evaluations have in common that differ in their seed."""
+
+    system: str
+    calls: str = "loss"
+    """How the calls of its training texts were kept: by `loss`, or by `chance`; `new` are sampled by another seed, and kept by loss."""
+    index: str = ""
+    """The name of the index that its tools search, if that is not the annotation's."""
+    wording: str = PAPER
+
+
+ARMS = {
+    "M": Arm("model"),
+    "prompted": Arm("prompted"),
+    "M + CC": Arm("model_cc"),
+    "disabled": Arm("toolformer_disabled"),
+    "Toolformer": Arm("toolformer"),
+    "chance": Arm("toolformer", "chance"),
+    "new calls": Arm("toolformer", "new"),
+    "new calls, disabled": Arm("toolformer_disabled", "new"),
+    "Toolformer, index without": Arm("toolformer", index="without"),
+}
+"""By name in tables."""
+PARTS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
+    "web": ("heldout_perplexity", lambda identity: identity.startswith("web/")),
+    "heldout": ("heldout_perplexity", lambda identity: not identity.startswith("web/")),
+}
+"""Parts of a benchmark, by name: the benchmark, and which ids belong to it."""
+TITLES = {
+    "web": "web excerpts",
+    "heldout": "held-out texts",
+    "wikitext_perplexity": "WikiText-2",
+    "nq": "Natural Questions",
+}
+
+
+def arm_of(run: Run) -> Arm:
+    """The arm of an evaluation, by its settings and those of the steps that it was made from."""
+    annotation = next(run.step.find_all("generate"), None)
+    calls = "loss"
+    if annotation:
+        sampled_by = next((step.settings.get("seed", 0) for step in annotation.find_all("annotate")), 0)
+        by_chance = annotation.settings.get("filter", {}).get("chance")
+        calls = "chance" if by_chance else "new" if sampled_by else "loss"
+    index = run.setting("tool.search.inference.retriever.index_path") or ""
+    return Arm(str(run.facts.get("system")), calls, Path(index).stem, str(run.facts.get("wording", PAPER)))
+
+
+class Answers:
+    """The evaluations in a folder of runs, by arm and benchmark."""
+
+    def __init__(self, folder: Path = PUBLISHED) -> None:
+        self.results = Results(folder)
+        self.results.check_root()
+        self.runs: dict[tuple[Arm, str], dict[tuple[int, int], Run]] = {}
+        for run in reversed(self.results.runs("evaluate")):
+            for task in run.tasks:
+                seeds = self.runs.setdefault((arm_of(run), task), {})
+                if other := seeds.get(seeds_of(run)):
+                    raise UserError(
+                        f"{folder}: runs {other.id} and {run.id} are the same arm and seed on {task}; keep one of them"
+                    )
+                seeds[seeds_of(run)] = run
+
+    def of(self, arm: Arm, benchmark: str) -> Seeds:
+        """The answers of an arm by seed. UserError if there are none, or a file is not what was published."""
+        task, belongs = PARTS.get(benchmark, (benchmark, None))
+        runs = self.runs.get((arm, task))
+        if not runs:
+            raise UserError(f"{self.results.root} has no answers of {arm} on {benchmark}")
+        rows = ((seeds, self._rows(run, task)) for seeds, run in sorted(runs.items()))
+        return [
+            (seeds, [row for row in each if not belongs or belongs(str(row["id"]))]) for seeds, each in rows
+        ]
+
+    @functools.cache  # noqa: B019  # an instance is as long as its process
+    def _rows(self, run: Run, task: str) -> list[Row]:
+        return [*read_samples(self.results.artifact(run, f"samples/{task}.parquet", reduced=True))]
+
+    def compared(
+        self, of: str, over: str, benchmarks: Sequence[str], wordings: Sequence[str] = (PAPER,)
+    ) -> list[Compared]:
+        """An arm over another one on each benchmark in each wording, in this order, with p corrected over all of them."""
+        one, two = arm_named(over), arm_named(of)
+        found = []
+        for benchmark in benchmarks:
+            for wording in wordings:
+                sides = (self.of(replace(arm, wording=wording), benchmark) for arm in (one, two))
+                compared = compare_groups(benchmark, *sides)
+                if compared is None:
+                    raise UserError(f"{of} and {over} have no question of {benchmark} in common")
+                found.append(compared)
+        return corrected(found)
+
+
+def arm_named(name: str) -> Arm:
+    """UserError if there is no such arm."""
+    if name not in ARMS:
+        raise UserError(f"there is no arm {name!r}{near(name, ARMS)}; known: {', '.join(ARMS)}")
+    return ARMS[name]
+
+
+# Tables
+
+
+def scores(answers: Answers, arms: Sequence[str], benchmarks: Sequence[str], seeds: str = "") -> Table:
+    """The mean over seeds of each arm on each benchmark, and the number of seeds: all, or those below `seeds`."""
+    rows = []
+    for benchmark in benchmarks:
+        measured = {
+            name: [
+                pair
+                for pair in answers.of(arm_named(name), benchmark)
+                if not seeds or pair[0][0] < int(seeds)
+            ]
+            for name in arms
+        }
+        intervals = {name: over_seeds([answered for _, answered in runs]) for name, runs in measured.items()}
+        row = {
+            "benchmark": title(benchmark),
+            "questions": f"{max(value.n for value in intervals.values()):,}",
+        }
+        row |= {name: _number(Cell(value.value, _digits(benchmark))) for name, value in intervals.items()}
+        row |= {
+            f"{name}, interval": _number(Cell(v.value, _digits(benchmark), low=v.low, high=v.high))
+            for name, v in intervals.items()
+        }
+        rows.append(row | {f"{name}, seeds": f"{len(runs)}" for name, runs in measured.items()})
+    return rows
+
+
+def gains(
+    answers: Answers, of: str, over: str, benchmarks: Sequence[str], wordings: Sequence[str] = (PAPER,)
+) -> Table:
+    """The differences between two arms, with p corrected over the rows (Holm); of perplexities ratios."""
+    compared = answers.compared(of, over, benchmarks, wordings)
+    labels = [(benchmark, wording) for benchmark in benchmarks for wording in wordings]
+    return [_gain(each, of, over, *label) for each, label in zip(compared, labels, strict=True)]
+
+
+def _gain(compared: Compared, of: str, over: str, benchmark: str, wording: str) -> dict[str, str]:
+    found, estimate = compared.comparison, compared.comparison.difference
+    digits = 3 if compared.unit else 1
+    gain = Cell(estimate.value, digits, not compared.unit, low=estimate.low, high=estimate.high)
+    row = {
+        "benchmark": title(benchmark),
+        "wording": wording,
+        "questions": f"{found.n:,}",
+        "seeds": f"{max(compared.seeds)}",
+        over: _number(Cell(found.first, _digits(benchmark))),
+        of: _number(Cell(found.second, _digits(benchmark))),
+        "ratio" if compared.unit else "gain": _number(gain),
+        "p": p_cell(found.p_value).text,
+        "p (Holm)": p_cell(compared.p_holm).text,
+        "detectable": _number(Cell(found.detectable, digits)),
+    }
+    lost, gained = found.only_first, found.only_second
+    return row if gained is None else {**row, "gained": f"{gained:,}", "lost": f"{lost:,}"}
+
+
+def hypotheses(answers: Answers, path: Path = HYPOTHESES) -> Table:
+    """Every registered hypothesis with its target, and whether it was met: significant and at the target, or a ratio within it."""
+    rows = []
+    families: list[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    for number, family in enumerate(families, 1):
+        wordings = family.get("wordings", [PAPER])
+        labels = [(benchmark, wording) for benchmark in family["targets"] for wording in wordings]
+        compared = answers.compared(family["of"], family["over"], [*family["targets"]], wordings)
+        for (benchmark, wording), each in zip(labels, compared, strict=True):
+            target = family["targets"][benchmark]
+            if base := family.get("share_of"):
+                (whole,) = answers.compared(base[0], base[1], [benchmark])
+                target *= whole.comparison.difference.value
+            rows.append(
+                {
+                    "family": f"{number}",
+                    "comparison": f"{family['of']} over {family['over']}",
+                    **(
+                        {"benchmark": title(benchmark)}
+                        if wording == PAPER
+                        else {"benchmark": f"{title(benchmark)}, wording {wording}"}
+                    ),
+                    **_judged(each, float(target), float(family.get("level", LEVEL))),
+                }
+            )
+    return rows
+
+
+def _judged(compared: Compared, target: float, level: float) -> dict[str, str]:
+    """A hypothesis with its result. p is below `level` after correction, and the estimate at least the target, a ratio at most."""
+    value, p = compared.comparison.difference, compared.p_holm
+    is_ratio = bool(compared.unit)
+    met = (
+        value.value <= target
+        if is_ratio
+        else p is not None and p < level and value.value >= target and value.value > 0
+    )
+    digits = 3 if is_ratio else 1
+    return {
+        "target": f"≤ {target:g}"
+        if is_ratio
+        else _number(Cell(target, 1, True))
+        if target
+        else f"> 0, p < {level:g}",
+        "result": _number(Cell(value.value, digits, not is_ratio, low=value.low, high=value.high)),
+        "p (Holm)": p_cell(p).text,
+        "outcome": "met" if met else "missed",
+    }
+
+
+def calls(answers: Answers) -> Table:
+    """By annotation and tool, the calls that were sampled, executed, scored and kept."""
+    rows = []
+    for run in _annotations(answers):
+        chance, sampled_by = run.step.settings.get("filter", {}).get("chance"), _sampled_by(run)
+        kept_by = (
+            f"chance, seed {run.setting('seed', 0)}"
+            if chance
+            else "loss"
+            if not sampled_by
+            else f"loss, calls of seed {sampled_by}"
+        )
+        for tool in run.step.settings.get("tool", {}):
+            counts = {
+                name: run.metrics.get(f"{tool}/{name}", 0.0)
+                for name in ("sampled", "executed", "scored", "kept")
+            }
+            rows.append(
+                {
+                    "kept by": kept_by,
+                    "tool": tool_name(tool),
+                    **{name: f"{count:,.0f}" for name, count in counts.items()},
+                }
+            )
+    return rows
+
+
+def time(answers: Answers) -> Table:
+    """By stage, how many runs there were and how long they took; an annotation that others share counts once."""
+    seconds: dict[str, list[float]] = {}
+    shared: dict[str, float] = {}
+    for run in _annotations(answers):
+        key = next(step.key() for step in run.step.find_all("annotate"))
+        shared[key] = run.metrics.get("annotation_seconds", 0.0)
+    seconds["annotation"] = [*shared.values()]
+    for stage, name in (("train", "training_seconds"), ("evaluate", "seconds")):
+        seconds[stage] = [run.metrics.get(name, 0.0) for run in answers.results.runs(stage)]
+    return [
+        {"stage": stage, "runs": f"{len(values)}", "minutes each": f"{sum(values) / max(1, len(values)) / 60:.1f}", "hours": f"{sum(values) / 3600:.1f}"}
+        for stage, values in seconds.items()
+    ]  # fmt: skip
+
+
+def _annotations(answers: Answers) -> list[Run]:
+    """The oldest first."""
+    return sorted(
+        answers.results.runs("generate"),
+        key=lambda run: (bool(run.step.settings.get("filter", {}).get("chance")), run.started),
+    )
+
+
+def _sampled_by(run: Run) -> int:
+    return int(next((step.settings.get("seed", 0) for step in run.step.find_all("annotate")), 0))
+
+
+def title(benchmark: str) -> str:
+    return TITLES.get(benchmark, title_of(benchmark))
+
+
+def _digits(benchmark: str) -> int:
+    return 2 if PARTS.get(benchmark, (benchmark,))[0].endswith("_perplexity") else 1
+
+
+def _number(cell: Cell) -> str:
+    return " ".join(filter(None, (cell.text, cell.detail))).replace("-", "−")
+
+
+KINDS: Mapping[str, Callable[..., Table]] = {
+    "scores": scores, "gains": gains, "hypotheses": hypotheses, "calls": calls, "time": time,
+}  # fmt: skip
+"""The tables, by name in a page's comment; options are arguments, lists with commas between."""
+LISTS = ("arms", "benchmarks", "wordings")
+
+
+def table(answers: Answers, kind: str, options: Mapping[str, str]) -> Table:
+    """A table as a page's comment names it. UserError for what there is not."""
+    if kind not in KINDS:
+        raise UserError(f"there is no table {kind!r}{near(kind, KINDS)}; known: {', '.join(KINDS)}")
+    given: dict[str, Any] = {
+        name: [part.strip() for part in value.split(";")] if name in LISTS else value
+        for name, value in options.items()
+    }
+    for benchmark in given.get("benchmarks", ()):
+        if benchmark not in (*TASKS, *PARTS):
+            raise UserError(f"there is no benchmark {benchmark!r}{near(benchmark, [*TASKS, *PARTS])}")
+    try:
+        return KINDS[kind](answers, **given)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{kind} of {', '.join(options) or 'nothing'}: {error}") from error

@@ -1,0 +1,210 @@
+"""Tables of a page from published answers: a small experiment of several arms, two training seeds and a few questions."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import answers, publish, tables
+from tests.reporting.build import Runs, scored, write, write_annotation
+from tests.scripts.test_publish import without_calls
+from toolformer.errors import UserError
+from toolformer.results.folder import result_digest
+from toolformer.step import Step
+from toolformer.storage import sha256
+
+CHANCE = {"chance": {"calculator": 0.5}}
+DISABLED = [[0, 0, 0, 100], [0, 0, 0, 0]]
+"""Scores of four sums, by seed: 12.5 % right."""
+CALLED = [[100, 100, 0, 100], [100, 0, 0, 0]]
+"""50 % right; three are gained."""
+PAGE = "Before.\n\n<!-- answers: gains | of: Toolformer | over: disabled | benchmarks: mawps -->\n\nAfter.\n"
+
+
+class Experiment:
+    """Runs as those of the registered experiment, with made-up answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.runs = folder, Runs()
+        self.files = write_annotation(folder) | without_calls(folder)
+
+    def arm(
+        self,
+        system: str,
+        scores: Sequence[Sequence[float]],
+        task: str = "mawps",
+        wording: str = "paper",
+        index: str = "",
+        sampled_by: int = 0,
+        filtered: Mapping[str, Any] | None = None,
+    ) -> None:
+        """The evaluations of an arm, one per seed."""
+        annotate = Step("annotate", 1, {"seed": sampled_by} if sampled_by else {})
+        for seed, of_seed in enumerate(scores):
+            number = next(self.runs.numbers)
+            rows = [
+                scored(n, float(score), completion=" 5", tools=[], call_result=None)
+                for n, score in enumerate(of_seed)
+            ]
+            path = write(self.folder / str(number) / f"{task}.parquet", rows)
+            training = None
+            if system.startswith("toolformer"):
+                training = self.training(seed, annotate, filtered or {})
+            self.runs.add(
+                "evaluate",
+                {f"{task}/score": sum(of_seed) / len(of_seed), "seconds": 90.0},
+                {f"samples/{task}.parquet": path},
+                {"seed": seed, "tool": {"search": {"inference": {"retriever": {"index_path": index}}}}},
+                settings={"number": number},
+                made_from=training,
+                experiment="headline",
+                system=system,
+                wording=wording,
+            )  # fmt: skip
+
+    def training(self, seed: int, annotate: Step, filtered: Mapping[str, Any]) -> Step:
+        metrics = {"calculator/sampled": 1500.0, "calculator/scored": 1400.0, "calculator/kept": 120.0}
+        generate = self.runs.add(
+            "generate",
+            {**metrics, "annotation_seconds": 1800.0},
+            self.files,
+            settings={"tool": {"calculator": {}}, "filter": filtered},
+            inputs={"annotation": annotate},
+        )
+        train = self.runs.add(
+            "train", {"training_seconds": 240.0}, settings={"seed": seed}, made_from=generate
+        )
+        return train.step
+
+    def published(self) -> Path:
+        publish.main(self.runs.root, "headline", self.folder / "published")
+        return self.folder / "published"
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Experiment:
+    made = Experiment(tmp_path)
+    made.arm("toolformer_disabled", DISABLED)
+    made.arm("toolformer", CALLED)
+    return made
+
+
+def test_a_gain_is_computed_from_the_answers(experiment: Experiment) -> None:
+    (row,) = answers.gains(answers.Answers(experiment.published()), "Toolformer", "disabled", ["mawps"])
+    assert (row["disabled"], row["Toolformer"], row["gained"], row["lost"]) == ("12.5", "50.0", "3", "0")
+    assert row["gain"].startswith("+37.5 [") and (row["questions"], row["seeds"]) == ("4", "2")
+
+
+def test_arms_are_told_by_what_they_were_made_with(experiment: Experiment) -> None:
+    experiment.arm("toolformer", [[0, 0, 0, 0]] * 2, filtered=CHANCE)
+    experiment.arm("toolformer", [[0, 0, 0, 100]] * 2, sampled_by=1)
+    experiment.arm("toolformer", [[0, 0, 100, 100]] * 2, index="data/without.bm25")
+    experiment.arm("toolformer", [[0, 100, 100, 100]] * 2, wording="a")
+    experiment.arm("model", [[100] * 4])
+    published = answers.Answers(experiment.published())
+    names = ["Toolformer", "chance", "new calls", "Toolformer, index without", "M"]
+    (row,) = answers.scores(published, names, ["mawps"])
+    assert [row[name] for name in names] == ["50.0", "0.0", "25.0", "50.0", "100.0"]
+
+
+def test_p_is_corrected_over_the_rows_of_a_table(experiment: Experiment) -> None:
+    experiment.arm("toolformer_disabled", DISABLED, "svamp")
+    experiment.arm("toolformer", CALLED, "svamp")
+    published = answers.Answers(experiment.published())
+    (alone,) = published.compared("Toolformer", "disabled", ["mawps"])
+    both = published.compared("Toolformer", "disabled", ["mawps", "svamp"])
+    assert alone.p_holm and [compared.p_holm for compared in both] == [2 * alone.p_holm] * 2
+
+
+@pytest.mark.parametrize(("target", "outcome"), [(37.5, "met"), (37.6, "missed")])
+def test_a_hypothesis_is_met_at_its_target(
+    experiment: Experiment, target: float, outcome: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "hypotheses.json"
+    family = {"of": "Toolformer", "over": "disabled", "targets": {"mawps": target}, "level": 1.0}
+    path.write_text(json.dumps([family]))
+    (row,) = answers.hypotheses(answers.Answers(experiment.published()), path)
+    assert row["outcome"] == outcome
+
+
+def test_a_hypothesis_is_missed_without_significance(experiment: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "hypotheses.json"
+    path.write_text(json.dumps([{"of": "Toolformer", "over": "disabled", "targets": {"mawps": 1}}]))
+    (row,) = answers.hypotheses(answers.Answers(experiment.published()), path)
+    assert row["outcome"] == "missed" and float(row["p (Holm)"]) > 0.05
+
+
+def test_registered_hypotheses_name_arms_and_benchmarks() -> None:
+    families = json.loads(answers.HYPOTHESES.read_text())
+    named = [
+        name for family in families for name in (family["of"], family["over"], *family.get("share_of", ()))
+    ]
+    benchmarks = [name for family in families for name in family["targets"]]
+    assert {*named} <= {*answers.ARMS} and {*benchmarks} <= {*answers.TASKS, *answers.PARTS}
+
+
+def test_costs_count_calls_and_an_annotation_once(experiment: Experiment) -> None:
+    published = answers.Answers(experiment.published())
+    (row,) = answers.calls(published)
+    assert row == {
+        "kept by": "loss", "tool": "Calculator", "sampled": "1,500", "executed": "0", "scored": "1,400", "kept": "120",
+    }  # fmt: skip
+    annotation, train, evaluate = answers.time(published)
+    assert (annotation["hours"], train["minutes each"], evaluate["runs"]) == ("0.5", "4.0", "4")
+
+
+def test_a_page_has_a_table_of_the_answers(experiment: Experiment) -> None:
+    page = PAGE.replace(" -->", " | benchmark | gain = points -->")
+    filled = tables.fill(page, published=experiment.published())
+    assert "| benchmark | points |" in filled and "| MAWPS | +37.5 [" in filled
+    assert tables.fill(filled, published=experiment.published()) == filled
+
+
+def test_a_number_that_was_changed_in_a_page_is_found(experiment: Experiment) -> None:
+    published = experiment.published()
+    changed = tables.fill(PAGE, published=published).replace("+37.5", "+47.5")
+    assert tables.fill(changed, published=published) != changed
+
+
+def answered(published: Path) -> Path:
+    """An answer file in which all is wrong, of Toolformer."""
+    results = answers.Answers(published).results
+    run = results.runs("evaluate", system="toolformer")[0]
+    write(run.folder / "samples" / "mawps.parquet", [scored(n, 0.0) for n in range(4)])
+    return run.folder
+
+
+def test_an_answer_that_was_changed_is_found(experiment: Experiment) -> None:
+    published = experiment.published()
+    answered(published)
+    with pytest.raises(UserError, match="is damaged"):
+        tables.fill(PAGE, published=published)
+
+
+def test_an_answer_changed_with_its_digest_is_found(experiment: Experiment) -> None:
+    published = experiment.published()
+    page = tables.fill(PAGE, published=published)
+    folder = answered(published)
+    result = json.loads((folder / "result.json").read_text())
+    result["digests"]["samples/mawps.parquet"] = sha256(folder / "samples" / "mawps.parquet")
+    (folder / "result.json").write_text(json.dumps({**result, "digest": result_digest(result)}))
+    tables._answers.cache_clear()
+    assert tables.fill(page, published=published) != page
+
+
+@pytest.mark.parametrize(
+    ("comment", "message"),
+    [
+        ("answers: gain | of: M", "there is no table 'gain' \\(did you mean gains"),
+        ("answers: gains | of: M | over: N | benchmarks: mawps", "there is no arm 'N'"),
+        ("answers: gains | of: M | over: disabled | benchmarks: maps", "no benchmark 'maps'"),
+        ("answers: gains | of: M | over: disabled | benchmarks: mawps", "has no answers of"),
+        ("answers: gains | of: M", "missing"),
+        ("answers: calls | costs", "no column 'costs'"),
+    ],
+)
+def test_a_comment_that_names_nothing_is_refused(experiment: Experiment, comment: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        tables.fill(f"<!-- {comment} -->\n", published=experiment.published())
