@@ -30,10 +30,10 @@ def spans(text: str, length: int = WORDS) -> Iterator[str]:
         yield " ".join(words[start : start + length])
 
 
-def main(path: str, *words: str) -> None:
-    config = validate(compose("run", words))
+def main(path: str, *overrides: str) -> None:
+    config = validate(compose("run", overrides))
     metadata = {"data_dir": config.paths.data_dir, "seed": config.seed}
-    loaded = suite.load(config.benchmarks, metadata, tasks_dir=config.paths.tasks_dir)
+    loaded = suite.load_tasks(config.benchmarks, metadata, tasks_dir=config.paths.tasks_dir)
     where: dict[str, set[tuple[str, int]]] = {}
     rows: dict[str, int] = {}
     for name in loaded.names:

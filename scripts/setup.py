@@ -67,12 +67,12 @@ def install(*arguments: str, quiet: bool = False) -> bool:
     return done.returncode == 0
 
 
-def say(words: str) -> None:
-    print(f"setup: {words}", flush=True)
+def say(message: str) -> None:
+    print(f"setup: {message}", flush=True)
 
 
-def fail(words: str) -> NoReturn:
-    sys.exit(f"setup: {words}")
+def fail(message: str) -> NoReturn:
+    sys.exit(f"setup: {message}")
 
 
 def has_nvidia_gpu() -> bool:
@@ -143,12 +143,12 @@ def install_torch() -> None:
         fail(f"pip could not install {ordinary}; see its message above, and run the same command again")
 
 
-def main(*words: str) -> None:
+def main(*extras_named: str) -> None:
     if sys.version_info < MINIMUM_PYTHON:
         fail("Python 3.11 or newer is needed; name one with `make setup PYTHON=python3.12`")
     import tomllib
 
-    extras = set(re.findall(r"[\w-]+", " ".join(words)))
+    extras = set(re.findall(r"[\w-]+", " ".join(extras_named)))
     known = tomllib.loads(INPUTS[0].read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     if unknown := extras - {*known}:
         fail(f"there is no extra {min(unknown)}; known: {', '.join(known)}")

@@ -187,5 +187,5 @@ def trained(root: Path, folder: Path, experiment: str = "tiny") -> str:
     with Results(root).open(step, beginning, done=lambda: None) as run:
         assert isinstance(run, Folder)
         shutil.copytree(folder, run.path / "model", dirs_exist_ok=True)
-        run.note(model="model")
+        run.add_facts(model="model")
         return run.id

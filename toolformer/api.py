@@ -32,7 +32,7 @@ class Toolformer:
         """Loads a model folder or hub model, with the configured tools.
 
         `overrides` are configuration as on the command line: `["decoding.k=3", "tools=[calculator]"]`. UserError if it
-        is no causal language model, or the configuration is wrong.
+        is not a causal language model, or the configuration is wrong.
         """
         return cls(_decoder(_config(overrides), str(name_or_path)))
 
@@ -48,8 +48,8 @@ class Toolformer:
         from toolformer.stages.train import model_folder
 
         config = _config(overrides)
-        is_place = "/" in model or Path(model).exists() or model in (config.model, *EMBEDDED_MODELS)
-        if not is_place:
+        is_path = "/" in model or Path(model).exists() or model in (config.model, *EMBEDDED_MODELS)
+        if not is_path:
             if not SYSTEMS[config.system].trained_on:
                 raise UserError(
                     f"system={config.system} is not trained, so there is no {model} run of it; name a model, such as --model smollm2"

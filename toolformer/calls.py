@@ -81,10 +81,10 @@ def clean_result(text: str) -> str:
 def linearise(call: ApiCall) -> str:
     """The call as written in a text, with its leading blank.
 
-    CallSyntaxError if the tool's name is no name, or the result is not clean.
+    CallSyntaxError if the tool's name is not a name, or the result is not clean.
     """
     if not _NAME.fullmatch(call.tool):
-        raise CallSyntaxError(f"{call.tool!r} is no tool name")
+        raise CallSyntaxError(f"{call.tool!r} is not a tool's name")
     body = _quote(call.input) if call.quoted or not _is_plain(call.input) else call.input
     if call.result is None:
         return f"{START}{call.tool}({body}){END}"

@@ -63,7 +63,7 @@ class Private(Mark):
 
     Args:
         decides: whether a result may depend on it.
-        only_paths: whether values that are no path are copied.
+        only_paths: whether values that are not paths are copied.
     """
 
     decides: bool = True
@@ -106,15 +106,15 @@ def all_settings(
     """Every setting of a configuration, a dataclass that may hold others, also in mappings."""
     fields_marks = _marks(config.__class__)
     for field in dataclasses.fields(config):
-        value, below = getattr(config, field.name), (*path, field.name)
-        own = {**(marks or {}), **fields_marks[field.name]}
+        value, field_path = getattr(config, field.name), (*path, field.name)
+        field_marks = {**(marks or {}), **fields_marks[field.name]}
         if dataclasses.is_dataclass(value):
-            yield from all_settings(value, below, own)
+            yield from all_settings(value, field_path, field_marks)
         elif isinstance(value, Mapping) and value and all(map(dataclasses.is_dataclass, value.values())):
             for key, part in value.items():
-                yield from all_settings(part, (*below, str(key)), own)
+                yield from all_settings(part, (*field_path, str(key)), field_marks)
         else:
-            yield Setting(below, value, _default(field), own)
+            yield Setting(field_path, value, _default(field), field_marks)
 
 
 def settings_of(config: Any, step: str, without: type[Mark] | None = None) -> dict[str, Any]:

@@ -246,7 +246,7 @@ def safe_join(folder: Path, *names: str) -> Path:
     """
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._ =,+-]{0,199}", name):
-            raise UserError(f"{name!r:.100} is no file name; nothing is read or written for it")
+            raise UserError(f"{name!r:.100} is not a valid file name")
     path = folder.joinpath(*names)
     if not path.resolve().is_relative_to(folder.resolve()):
         raise UserError(f"{path}: leads out of {folder}; nothing is read or written there")

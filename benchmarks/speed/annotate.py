@@ -166,7 +166,7 @@ def _without_result(candidates: Iterable[Candidate]) -> set[object]:
 def configured(options: Options) -> tuple[Config, list[ToolSettings], list[Document]]:
     """The small setting, its tools' settings, and texts that every tool has work in (the calculator's)."""
     tools = options.tools.split(",")
-    words = [
+    overrides = [
         "setting=small",
         f"model={options.model}",
         f"lm.dtype={options.dtype}",
@@ -174,7 +174,7 @@ def configured(options: Options) -> tuple[Config, list[ToolSettings], list[Docum
         *(f"tool.{tool}.max_positions={options.k}" for tool in tools),
         *(f"tool.{tool}.samples={options.m}" for tool in tools),
     ]
-    config = validate(compose("generate", words))
+    config = validate(compose("generate", overrides))
     instantiate.apply_paths(config)
     settings = [instantiate.tool_settings(config, key) for key in config.tools]
     documents = [d for d in instantiate.corpus(config.corpus) if pipeline.select.calculator(d)]

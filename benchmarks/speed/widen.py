@@ -67,5 +67,5 @@ def main(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    sys.argv[1:] = [word if "=" in word else f"folder={word}" for word in sys.argv[1:]]
+    sys.argv[1:] = [argument if "=" in argument else f"folder={argument}" for argument in sys.argv[1:]]
     run_script(Options, main)

@@ -168,7 +168,7 @@ def test_every_sum_follows_from_its_question_in_ten_families() -> None:
 
 def test_the_score_is_the_mean_of_the_families() -> None:
     lm = Parrot(lambda doc: f" {doc['answer']}" if doc["family"] in ("2da", "1dc") else " unknown")
-    result = suite.run(lm, ["arithmetic"], {"subset": 40, "seed": 0})["arithmetic"]
+    result = suite.evaluate_tasks(lm, ["arithmetic"], {"subset": 40, "seed": 0})["arithmetic"]
     assert result.interval.value == 20 and result.interval.n == 40
     scores = {family: 100.0 * (family in ("2da", "1dc")) for family in arithmetic.FAMILIES}
     assert {f"score/{family}": score for family, score in scores.items()}.items() <= task_metrics(

@@ -144,7 +144,7 @@ def test_the_gold_answer_is_scored_behind_the_result_of_the_call(
 def test_nats_of_the_gold_answer_are_a_column_and_a_figure(tiny_gpt2: LanguageModel, tmp_path: Path) -> None:
     write(tmp_path, "svamp/svamp", [{**SVAMP, "id": str(n), "question": f"Is it {n}?"} for n in range(4)])
     lm = ToolformerLM(Decoder(tiny_gpt2, mode="plain"), progress=False)
-    found = suite.run(lm, ["svamp"], {"data_dir": str(tmp_path)}, gold_nats=True)["svamp"]
+    found = suite.evaluate_tasks(lm, ["svamp"], {"data_dir": str(tmp_path)}, gold_nats=True)["svamp"]
     assert {sample["target"][0][-2:] for sample in found.samples} == {".0"}, "as it is published"
     pairs = [(sample["prompt"], f" {sample['target'][0][:-2]}") for sample in found.samples]
     expected = [-value for value, _ in tiny_gpt2.log_likelihoods(pairs)]
@@ -161,7 +161,7 @@ def test_a_cut_prompt_leaves_a_trace(tiny_gpt2: LanguageModel, tmp_path: Path) -
     def run() -> list[dict[str, Any]]:
         with AnswerFile(tmp_path / "a.jsonl") as file:
             lm = ToolformerLM(Decoder(tiny_gpt2, mode="plain"), file, progress=False)
-            return suite.run(lm, ["svamp"], {"data_dir": str(tmp_path)})["svamp"].samples
+            return suite.evaluate_tasks(lm, ["svamp"], {"data_dir": str(tmp_path)})["svamp"].samples
 
     # A call of the default length and the 32 tokens of a math answer have room in 512 tokens.
     whole, end = len(tiny_gpt2.encode(run()[1]["prompt"])), len(tiny_gpt2.encode_continuation("]"))

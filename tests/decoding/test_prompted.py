@@ -12,7 +12,7 @@ from tests.processes import config, save_calling_model, words
 from toolformer.calls import find_calls, strip
 from toolformer.data import Document
 from toolformer.decoding import examples
-from toolformer.decoding.prompted import PARTED, PromptedDecoder
+from toolformer.decoding.prompted import SEPARATOR, PromptedDecoder
 from toolformer.lm.language_model import LanguageModel
 from toolformer.results import Results
 from toolformer.stages.compare import compare
@@ -61,7 +61,7 @@ class Counting(LanguageModel):
 
 def test_prompts_behind_examples_decode_like_one_at_a_time() -> None:
     taught = taught_model("gpt2", *PIECES)
-    model, whole = Counting(taught.model, taught.tokenizer), PARTED.join(IN_TURN)
+    model, whole = Counting(taught.model, taught.tokenizer), SEPARATOR.join(IN_TURN)
     model.fed = 0  # what it was fed to be made
     silent = PromptedDecoder(model, tools(), examples=SHOWN, k=0)  # type: ignore[arg-type]
     silent.complete(CALLING, DOCUMENTS, max_new_tokens=1)
@@ -69,7 +69,7 @@ def test_prompts_behind_examples_decode_like_one_at_a_time() -> None:
     decoder = PromptedDecoder(model, tools(), examples=SHOWN, batch_size=3, **LIMITS)  # type: ignore[arg-type]
     found = decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12)
     for prompt, document, completion in zip(CALLING, DOCUMENTS, found, strict=True):
-        expected, _ = reference.decode(model, whole + PARTED + prompt, 12, tools(), document, **LIMITS)
+        expected, _ = reference.decode(model, whole + SEPARATOR + prompt, 12, tools(), document, **LIMITS)
         assert completion == expected
     assert any(completion.calls for completion in found)
 
@@ -78,7 +78,7 @@ def test_examples_are_left_out_before_a_prompt_is_cut(counted: list[str]) -> Non
     model = taught_model("gpt2", *PIECES)
     decoder = PromptedDecoder(model, tools(), examples=SHOWN, **LIMITS)  # type: ignore[arg-type]
     room, red = decoder.room(4), len(model.encode(" red"))
-    of_two = len(model.encode(PARTED.join([*IN_TURN[1:], "red"])))
+    of_two = len(model.encode(SEPARATOR.join([*IN_TURN[1:], "red"])))
     prompts = ["red" + " red" * n for n in (2, (room - of_two) // red, 2 * room)]
     found = decoder.complete(prompts, max_new_tokens=4)
     shown = [[line in text for line in IN_TURN] for text in counted]
@@ -88,7 +88,7 @@ def test_examples_are_left_out_before_a_prompt_is_cut(counted: list[str]) -> Non
     counted.clear()  # a question sees the examples of its tools only
     decoder.complete(["red"], max_new_tokens=2, allowed=["calendar"])
     decoder.complete(["red"], max_new_tokens=2, allowed=[])
-    assert counted == [PARTED.join([IN_TURN[1], "red"]), "red"]
+    assert counted == [SEPARATOR.join([IN_TURN[1], "red"]), "red"]
 
 
 def test_prompted_is_a_system_beside_the_others(tmp_path: Path, refused: Refused) -> None:

@@ -48,9 +48,9 @@ def test_every_example_has_exactly_one_class(rungs: Rungs) -> None:
         "helped": rungs.own and not rungs.free,
         "harmed": not rungs.own and rungs.free,
         "out_of_reach": wrong and not reached,
-        "did_not_call": wrong and silent and not rungs.taken_back,
+        "did_not_call": wrong and silent and not rungs.rolled_back,
         "wrong_tool": by_call and rungs.other_tool,
-        "wrong_input": (wrong and silent and rungs.taken_back) or (unused and not rungs.right_input),
+        "wrong_input": (wrong and silent and rungs.rolled_back) or (unused and not rungs.right_input),
         "result_unused": (by_call and not rungs.other_tool and rungs.used)
         or (by_result and (rungs.used or rungs.answered)),
         "tool_failed": (unused and rungs.right_input)
@@ -69,7 +69,9 @@ def test_the_right_calls_of_the_published_formats(tmp_path: Path) -> None:
     write(tmp_path, "lama/trex_evidences", [evidence])
     found = {}
     for name in ("svamp", "lama_trex", "dateset", "arithmetic"):
-        task = suite.load([name], {"data_dir": str(tmp_path), "subset": 40, "seed": 0}).tasks["tasks"][name]
+        task = suite.load_tasks([name], {"data_dir": str(tmp_path), "subset": 40, "seed": 0}).tasks["tasks"][
+            name
+        ]
         found[name] = golds(name, list(task.dataset["test"]), task.config.metadata)
     assert [(gold.input, gold.answer) for gold in found["svamp"]] == [("8 - 3", "5")]
     (gold,) = found["lama_trex"]
@@ -158,7 +160,7 @@ def climb(decoder: Decoder, loaded: suite.Loaded, answers: AnswerFile) -> dict[s
     def make_lm(decoder: Decoder, more: Mapping[str, str]) -> ToolformerLM:
         return ToolformerLM(decoder, answers, more, progress=False, clocks=["calendar"], day=day)
 
-    results = suite.run(make_lm(decoder, {}), loaded)
+    results = suite.evaluate_tasks(make_lm(decoder, {}), loaded)
     ladder = Ladder(decoder, make_lm, day)
     return {
         name: ladder.climb(name, loaded.tasks["tasks"][name], loaded.switched_off[name], result.samples)
@@ -176,7 +178,7 @@ def classes(
     """Of questions for kings, by the calls made freely and where one must be; the search knows, QA does not."""
     rows = [{"id": name, "question": f"who is {name}", "answers": ["King"]} for name in calls]
     write(folder, "nq_open/dev", rows)
-    loaded = replace(suite.load(["nq"], {"data_dir": str(folder)}), switched_off={"nq": frozenset()})
+    loaded = replace(suite.load_tasks(["nq"], {"data_dir": str(folder)}), switched_off={"nq": frozenset()})
     scripted(monkeypatch, model, {
         f"Answer the following question: who is {name}?": Plan(
             "", " nobody.", free, forced, reads=lambda read: " King." if "King" in read else " nobody."
@@ -213,7 +215,7 @@ def test_a_foreign_questions_right_result_is_english(
     for language, asked in (("es", ("quién reina", "quién manda ")), ("en", ("who rules?", "who commands?"))):
         rows = [{"id": f"q{n}", "question": question, **row} for n, question in enumerate(asked)]
         write(tmp_path, f"xquad/{language}", rows)
-    loaded = suite.load(["xquad_es"], {"data_dir": str(tmp_path)})
+    loaded = suite.load_tasks(["xquad_es"], {"data_dir": str(tmp_path)})
     translator = Recorder(lambda said: Result("who rules?" if "reina" in said else "hm"), "MT")
     task = loaded.tasks["tasks"]["xquad_es"]
     plans = {
@@ -242,7 +244,7 @@ def test_a_hundred_planted_failures_are_classed_right(
         for name in names[5::8]
     ]
     write(tmp_path, "nq_open/oracle_passages", passages)
-    loaded = suite.load(["arithmetic", "nq"], {"data_dir": str(tmp_path), "subset": 60, "seed": 0})
+    loaded = suite.load_tasks(["arithmetic", "nq"], {"data_dir": str(tmp_path), "subset": 60, "seed": 0})
     known = {f"who is {name}?": f"Peerage > King {name} is" for name in names[::2]}
     search = Recorder(lambda text: Result(known.get(text, "Peerage > Nothing")), "WikiSearch")
     tools: dict[str, Tool] = {"calculator": Calculator(), "calendar": Calendar(), "search": search}

@@ -29,7 +29,7 @@ def test_a_wording_changes_the_prompts_alone(data_dir: Path) -> None:
     names = ["arithmetic", "dateset", "svamp", "wikitext_perplexity"]
 
     def asked(**more: str) -> dict[tuple[str, str], Instance]:
-        loaded = suite.load(names, {"data_dir": str(data_dir), "subset": 4, **more})
+        loaded = suite.load_tasks(names, {"data_dir": str(data_dir), "subset": 4, **more})
         found = suite.requests(loaded).values()
         return {(one.task_name or "", str(one.doc["id"])): one for several in found for one in several}
 
@@ -47,21 +47,21 @@ def test_a_right_model_is_right(data_dir: Path) -> None:
     lm = Parrot(
         lambda doc: f" It is {doc['answers'][-1]}." if "answers" in doc else f" 1 + 1 = {doc['answer']}"
     )
-    found = suite.run(lm, ["dateset", "math"], {"data_dir": str(data_dir), "subset": 30})
+    found = suite.evaluate_tasks(lm, ["dateset", "math"], {"data_dir": str(data_dir), "subset": 30})
     n = {name: (result.interval.value, result.interval.n) for name, result in found.items()}
     assert n == {"dateset": (100.0, 30), "asdiv": (100.0, 2), "svamp": (100.0, 6), "mawps": (100.0, 2)}
 
 
 def test_scores_samples_and_interval_belong_together(data_dir: Path) -> None:
     lm = Parrot(lambda doc: f" {doc['answer']}" if int(doc["id"]) % 3 == 0 else " unknown")
-    result = suite.run(lm, ["svamp"], {"data_dir": str(data_dir)})["svamp"]
+    result = suite.evaluate_tasks(lm, ["svamp"], {"data_dir": str(data_dir)})["svamp"]
     assert [sample["score"] for sample in result.samples] == [100.0, 0.0, 0.0, 100.0, 0.0, 0.0]
     assert result.interval == score_interval([{str(n): (100.0 * (n % 3 == 0), 1.0) for n in range(6)}])
     assert [sample["doc_id"] for sample in result.samples] == list(range(6))
     assert result.samples[3]["prediction"] == " 3.0" and result.samples[3]["target"] == ["3.0"]
     json.dumps(result.samples)
-    few = suite.run(lm, ["svamp"], {"data_dir": str(data_dir)}, limit=2)["svamp"]
-    some = suite.run(lm, ["svamp"], {"data_dir": str(data_dir)}, ids=["4", "1"])["svamp"]
+    few = suite.evaluate_tasks(lm, ["svamp"], {"data_dir": str(data_dir)}, limit=2)["svamp"]
+    some = suite.evaluate_tasks(lm, ["svamp"], {"data_dir": str(data_dir)}, ids=["4", "1"])["svamp"]
     assert [[sample["id"] for sample in each.samples] for each in (few, some)] == [["0", "1"], ["1", "4"]]
 
 
@@ -69,9 +69,9 @@ def test_perplexity_by_words_where_tokens_are_unknown(data_dir: Path, tmp_path: 
     texts = tmp_path / "held.jsonl"
     texts.write_text('{"text": "two words"}\n{"text": "three little words"}\n')
     metadata = {"data_dir": str(data_dir), "heldout_path": str(texts)}
-    found = suite.run(Parrot(str), ["perplexity"], metadata)
+    found = suite.evaluate_tasks(Parrot(str), ["perplexity"], metadata)
     held = found["heldout_perplexity"]
-    assert held.is_perplexity and set(held.others) == {"word_perplexity"}
+    assert held.is_perplexity and set(held.perplexities) == {"word_perplexity"}
     assert held.interval.value == pytest.approx(math.exp(2 * (9 + 18) / 5))
     assert [sample["log_likelihood"] for sample in held.samples] == [-18.0, -36.0]
     (wiki,) = found["wikitext_perplexity"].samples
@@ -87,7 +87,7 @@ def test_tools_that_a_task_may_not_use(data_dir: Path) -> None:
     write(data_dir, "nq_open/dev", [{"id": "1", "question": "Who?", "answers": ["Ada"]}])
     lm = Parrot(lambda doc: " 1")
     lm.switched_off = {}
-    suite.run(lm, ["nq", "svamp"], {"data_dir": str(data_dir)})
+    suite.evaluate_tasks(lm, ["nq", "svamp"], {"data_dir": str(data_dir)})
     assert lm.switched_off == {"nq": {"qa"}, "svamp": frozenset()}
 
 
@@ -103,11 +103,11 @@ def test_names_ids_and_files_that_are_none(data_dir: Path, tmp_path: Path) -> No
     assert suite.task_names(["svamp", "math", "svamp"]) == ["svamp", "asdiv", "mawps"]
     by_task = {"svamp": ["5"], "asdiv": ["nluds-0001"]}
     with pytest.raises(UserError, match="samples: ids of svamp, asdiv are given, of the benchmarks svamp"):
-        suite.load(["svamp"], {"data_dir": str(data_dir)}, by_task)
+        suite.load_tasks(["svamp"], {"data_dir": str(data_dir)}, by_task)
     with pytest.raises(UserError, match="svamp has no document 'x'; its 6 ids are like 0, 1, 2"):
-        suite.load(["svamp"], {"data_dir": str(data_dir)}, ["x"])
+        suite.load_tasks(["svamp"], {"data_dir": str(data_dir)}, ["x"])
     with pytest.raises(UserError, match="samples: none of svamp has a document 'x'"):
-        suite.load(["svamp"], {"data_dir": str(data_dir)}, ["0", "x"])
+        suite.load_tasks(["svamp"], {"data_dir": str(data_dir)}, ["0", "x"])
 
 
 @pytest.mark.parametrize("name", ["svamp", "wikitext_perplexity", "mlqa_all_en_es", "xquad_en", "xquad_es"])
@@ -117,14 +117,14 @@ def test_missing_data_is_named_before_anything_is_read(name: str, tmp_path: Path
         with pytest.raises(UserError, match="expected the file") as checked:
             suite.check_data([name], str(tmp_path))
         with pytest.raises(UserError) as read:
-            suite.load([name], {"data_dir": str(tmp_path)})
+            suite.load_tasks([name], {"data_dir": str(tmp_path)})
         assert str(checked.value) == str(read.value) or len(DATA_FILES[name]) > 1
         (tmp_path / names[-1]).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / names[-1]).write_text("")
     suite.check_data([name, "dateset", "heldout_perplexity"], str(tmp_path))
     suite.check_data([name], None)  # the hub
     with pytest.raises(UserError, match="^(?!.*expected the file)"):
-        suite.load([name], {"data_dir": str(tmp_path)})
+        suite.load_tasks([name], {"data_dir": str(tmp_path)})
 
 
 @pytest.fixture
@@ -135,14 +135,14 @@ def tasks(tmp_path: Path) -> Path:
 
 def test_a_users_tasks_stand_beside_the_projects(tasks: Path) -> None:
     assert suite.task_names(["moons_quiz", "temporal"], tasks) == ["moons_quiz", "templama", "dateset"]
-    loaded = suite.load(["moons_quiz"], {"subset": 1, "seed": 0}, tasks_dir=tasks)
+    loaded = suite.load_tasks(["moons_quiz"], {"subset": 1, "seed": 0}, tasks_dir=tasks)
     assert len(loaded.tasks["tasks"]["moons_quiz"].dataset["test"]) == 1
     file = tasks / "moons.yaml"
-    assert suite.load(["moons_quiz"], tasks_dir=tasks).switched_off == {"moons_quiz": {"search"}}
+    assert suite.load_tasks(["moons_quiz"], tasks_dir=tasks).switched_off == {"moons_quiz": {"search"}}
     (tasks / "shared").write_text("metadata: {version: 1.0, switched_off: [qa, abacus]}\n")
     others = [line for line in file.read_text().splitlines(True) if "metadata" not in line]
     file.write_text("include: shared\n" + "".join(others))
-    assert suite.load(["moons_quiz"], tasks_dir=tasks).switched_off == {"moons_quiz": {"qa", "abacus"}}
+    assert suite.load_tasks(["moons_quiz"], tasks_dir=tasks).switched_off == {"moons_quiz": {"qa", "abacus"}}
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_users_task_that_cannot_be_used_is_one_line(tasks: Path, old: str, new
     for file in (tasks / "moons.yaml", tasks / "quiz.py"):
         file.write_text(file.read_text().replace(old, new))
     with pytest.raises(UserError, match=message):
-        suite.load(["moons_quiz"], tasks_dir=tasks)
+        suite.load_tasks(["moons_quiz"], tasks_dir=tasks)
 
 
 def test_a_copy_of_the_data_is_the_same_data(tmp_path: Path) -> None:

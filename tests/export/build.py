@@ -117,7 +117,7 @@ def train(results: Results, model: Path) -> Run:
         folder.metrics(
             {"initial_heldout_perplexity": 9, "best_heldout_perplexity": 8, "train_steps": 2, "texts": 3}
         )
-        folder.note(model="model")
+        folder.add_facts(model="model")
     return results.get(TRAIN.key())
 
 

@@ -76,7 +76,7 @@ class Runs(Results):
                         folder.metrics({name: value})
                 for task, values in tasks.items():
                     folder.task(task, values)
-                folder.note(**{"git_commit": "c0ffee", "device": "", "device_name": "", **facts})
+                folder.add_facts(**{"git_commit": "c0ffee", "device": "", "device_name": "", **facts})
                 for name, path in (files or {}).items():
                     (folder.path / name).parent.mkdir(exist_ok=True)
                     shutil.copy(path, folder.path / name)

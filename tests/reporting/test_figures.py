@@ -14,7 +14,7 @@ from toolformer.errors import UserError
 from toolformer.reporting import escape, figures, outcome_tables, plots, tables
 from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.pairing import (
-    Compared,
+    TaskComparison,
     Unpaired,
     compare_groups,
     compare_measures,
@@ -97,7 +97,7 @@ def text(number: int, log_likelihood: float, tokens: int | None = 4, sha: str = 
     return {**row, "tokens": tokens, "words": 4}
 
 
-def compared(task: str, first: list[dict[str, Any]], second: list[dict[str, Any]]) -> Compared | None:
+def compared(task: str, first: list[dict[str, Any]], second: list[dict[str, Any]]) -> TaskComparison | None:
     return compare_groups(task, [((0, 0), first)], [((0, 0), second)])
 
 

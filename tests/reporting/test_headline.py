@@ -10,7 +10,7 @@ from toolformer.evaluation.in_words import summary
 from toolformer.reporting import Report
 from toolformer.reporting.data import Evidence
 from toolformer.reporting.headline import NO_DIFFERENCE, Headline, headline
-from toolformer.reporting.pairing import Compared, Unpaired
+from toolformer.reporting.pairing import TaskComparison, Unpaired
 from toolformer.statistics.paired import Comparison, Estimate
 from toolformer.step import Step
 
@@ -20,13 +20,13 @@ DISABLED = ("toolformer", "toolformer_disabled")
 
 def scored(
     second: float, first: float, interval: tuple[float, float] = ABOVE, p: float | None = 0.0001, n: int = 100
-) -> Compared:
+) -> TaskComparison:
     """A benchmark: percent right of a system, and of the one that it is compared with."""
     difference = Estimate(second - first, *interval)
-    return Compared("", Unpaired(), Comparison(n, first, second, difference, p, ""), p_holm=p)
+    return TaskComparison("", Unpaired(), Comparison(n, first, second, difference, p, ""), p_holm=p)
 
 
-def of_pair(compared: Compared, pair: tuple[str, str] = DISABLED) -> Headline:
+def of_pair(compared: TaskComparison, pair: tuple[str, str] = DISABLED) -> Headline:
     return headline(Evidence(paired={("arithmetic", *pair): compared}))
 
 
@@ -48,7 +48,7 @@ def test_the_gain_is_the_figure() -> None:
         (scored(2.0, 70.0, BELOW), "−68.0 points"),
     ],
 )
-def test_a_difference_is_claimed_if_p_and_interval_agree(compared: Compared, gain: str) -> None:
+def test_a_difference_is_claimed_if_p_and_interval_agree(compared: TaskComparison, gain: str) -> None:
     assert of_pair(compared).gain == gain
 
 

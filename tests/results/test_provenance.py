@@ -8,7 +8,7 @@ import pytest
 
 from tests.build import at_work, step
 from toolformer.results import Results, provenance
-from toolformer.results.provenance import command_of, describe, masked, masked_words, model_name
+from toolformer.results.provenance import command_of, describe, masked, masked_overrides, model_name
 
 SECRET = "hunter2-correct-horse"
 
@@ -40,7 +40,7 @@ def test_settings_that_may_be_secrets_are_masked() -> None:
     ],
 )
 def test_overrides_are_masked(word: str, shown: str) -> None:
-    assert masked_words([word]) == [shown]
+    assert masked_overrides([word]) == [shown]
 
 
 def test_secrets_reach_no_folder(results: Results) -> None:
@@ -49,7 +49,7 @@ def test_secrets_reach_no_folder(results: Results) -> None:
     config = {"tool_sources": [{"args": [SECRET], "env": {"A": SECRET}}], "uri": f"http://{SECRET}@h"}
     opened = at_work(results, step(), config, command=command, description=describe(command, {}))
     with pytest.raises(ValueError), opened as folder:
-        folder.note(endpoint=f"http://u:{SECRET}@h/")
+        folder.add_facts(endpoint=f"http://u:{SECRET}@h/")
         raise ValueError(f"no http://me:{SECRET}@h/x")
     stored = b"".join(path.read_bytes() for path in results.root.rglob("*") if path.is_file())
     assert SECRET.encode() not in stored and b"***" in stored

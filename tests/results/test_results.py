@@ -24,7 +24,7 @@ def test_a_run_has_what_it_logged(results: Results, tmp_path: Path) -> None:
     with at_work(results, step(), config, experiment="mine") as folder:
         folder.task("svamp", {"score": 12.5})
         folder.metrics({"nothing": None})
-        folder.note(system="toolformer", k=3)
+        folder.add_facts(system="toolformer", k=3)
         folder.artifact(tmp_path / "one.txt", "samples")
     run = results.get(folder.id)
     assert run.status == "FINISHED" and run.setting("a.b") == 1 and run.setting("path") == "x/y"
@@ -115,7 +115,7 @@ def test_a_run_that_cannot_be_taken(results: Results, reference: str, message: s
 def test_facts_choose_a_run(results: Results) -> None:
     for data in ("augmented", "plain"):
         with at_work(results, step("train", data=data)) as folder:
-            folder.note(data=data)
+            folder.add_facts(data=data)
     assert results.resolve("train", "latest", data="augmented").setting("data") == "augmented"
     with pytest.raises(UserError, match="no finished generate run with data=plain"):
         results.resolve("generate", "latest", data="plain")
@@ -173,7 +173,7 @@ def test_a_runs_folder_leads_nowhere_else(results: Results, tmp_path: Path, name
     run = results.get(made(results, step()))
     (tmp_path / "work.txt").write_text("years of work")
     (run.folder / "link").symlink_to(tmp_path)
-    with pytest.raises(UserError, match="is no file name|leads out of"):
+    with pytest.raises(UserError, match="is not a valid file name|leads out of"):
         results.artifact(run, name)
 
 

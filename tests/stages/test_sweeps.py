@@ -56,7 +56,7 @@ def test_an_experiment_is_swept_as_a_whole(root: Path) -> None:
 def made_elsewhere(root: Path, launcher: str, limit: int, monkeypatch: Patch) -> list[Run]:
     """The evaluations that a sweep makes in other processes."""
     monkeypatch.setattr(
-        "toolformer.evaluation.suite.run",
+        "toolformer.evaluation.suite.evaluate_tasks",
         lambda *_, **__: pytest.fail("the job runs in the command's process"),
     )
     results = Results(root)

@@ -50,7 +50,7 @@ def train(results: Results, **settings: Any) -> str:
         (folder.path / "model").mkdir()
         (folder.path / "model" / "weights.bin").write_text("heavy")
         folder.artifact(folder.path / "model" / "weights.bin", "model")
-        folder.note(data="augmented", model="model")
+        folder.add_facts(data="augmented", model="model")
         return str(folder.id)
 
 
@@ -63,7 +63,7 @@ def evaluate(results: Results, **settings: Any) -> str:
         (folder.path / "samples").mkdir()
         (folder.path / "samples" / "svamp.parquet").write_text("rows")
         folder.artifact(folder.path / "samples" / "svamp.parquet", "samples")
-        folder.note(system="toolformer", k=3, baseline=None)
+        folder.add_facts(system="toolformer", k=3, baseline=None)
         return str(folder.id)
 
 

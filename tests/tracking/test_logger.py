@@ -138,7 +138,7 @@ def test_no_secret_reaches_mlflow(tmp_path: Path) -> None:
     results = logged_to(None, tmp_path / "runs")
     config = {"tool_sources": [{"args": [secret], "env": {"A": secret}}], "uri": f"http://{secret}@h"}
     with pytest.raises(ValueError), at_work(results, step(), config, name=f"http://me:{secret}@h") as folder:
-        folder.note(endpoint=f"http://u:{secret}@h/")
+        folder.add_facts(endpoint=f"http://u:{secret}@h/")
         raise ValueError(f"no http://me:{secret}@h/x")
     assert row(results, folder.id).data.params["tool_sources.0.env.A"] == "***"
     stored = b"".join(path.read_bytes() for path in results.root.rglob("*") if path.is_file())

@@ -10,10 +10,10 @@ from toolformer.errors import UserError
 from toolformer.training.data import (
     Layout,
     document_order,
-    draw,
-    further_texts,
     limit_per_tool,
-    single,
+    one_per_sequence,
+    plain_texts_needed,
+    sample_texts,
     stream,
     whole,
 )
@@ -42,7 +42,7 @@ def test_a_document_is_its_text_between_its_own_bos_and_eos(tokenizer: Any) -> N
 def test_layouts_train_every_token_once(lengths: list[int], size: int) -> None:
     order = range(len(lengths))
     every = targets_of([[(document, 0, length)] for document, length in enumerate(lengths)])
-    layouts = [stream(lengths, order, size), whole(lengths, size), single(lengths, order, size)]
+    layouts = [stream(lengths, order, size), whole(lengths, size), one_per_sequence(lengths, order, size)]
     for layout in layouts:
         assert targets_of(layout) == every
         assert 0 < max(widths(layout)) <= size
@@ -60,7 +60,7 @@ def test_order_is_fixed_by_seed_and_shuffled_anew_in_every_pass() -> None:
     assert once[:20] != once[20:] != list(range(20))
     assert once != list(document_order(20, seed=4, passes=2))
     assert sorted(widths(whole([5, 5, 3, 3, 2, 2], 10))) == [10, 10], "sequences are filled"
-    for layout in (stream, single):
+    for layout in (stream, one_per_sequence):
         assert len(layout([7, 9], document_order(2, seed=0, passes=None), 5, limit=11)) == 11
 
 
@@ -83,10 +83,10 @@ def test_the_limit_of_examples_per_tool_spares_rare_tools() -> None:
 
 def test_further_texts_are_drawn_by_the_seed_in_any_order() -> None:
     texts = [f"text {n}" for n in range(50)]
-    drawn = draw(texts, 10, seed=0)
-    assert drawn == draw([*texts[::-1], *texts], 10, seed=0) == draw(texts, 20, seed=0)[:10]
-    assert len(set(drawn)) == 10 and set(drawn) != set(draw(texts, 10, seed=1))
-    assert [further_texts(120, share) for share in (0, 0.25, 0.5, 0.75)] == [0, 40, 120, 360]
+    drawn = sample_texts(texts, 10, seed=0)
+    assert drawn == sample_texts([*texts[::-1], *texts], 10, seed=0) == sample_texts(texts, 20, seed=0)[:10]
+    assert len(set(drawn)) == 10 and set(drawn) != set(sample_texts(texts, 10, seed=1))
+    assert [plain_texts_needed(120, share) for share in (0, 0.25, 0.5, 0.75)] == [0, 40, 120, 360]
 
 
 def test_a_text_without_calls_is_tokenised_like_any_other(tokenizer: Any) -> None:

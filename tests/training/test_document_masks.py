@@ -8,7 +8,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from tests.training.build import CONTEXT, TEXTS, WINDOW, build_model
 from toolformer.errors import UserError
 from toolformer.training import attention
-from toolformer.training.data import IGNORED, PackedTexts, single, whole
+from toolformer.training.data import IGNORED, PackedTexts, one_per_sequence, whole
 from toolformer.training.document_masks import KNOWN, choose_isolation, collator
 from toolformer.training.tokens import tokenize
 
@@ -29,7 +29,7 @@ def packed_texts(tokenizer: Any) -> tuple[PackedTexts, PackedTexts]:
     documents = tokenize([text[:40] for text in TEXTS], tokenizer)
     packed = PackedTexts(documents, whole(documents.lengths, CONTEXT))
     assert 1 < len(packed) < len(documents), "several rows, and several documents in a row"
-    return packed, PackedTexts(documents, single(documents.lengths, range(len(documents)), CONTEXT))
+    return packed, PackedTexts(documents, one_per_sequence(documents.lengths, range(len(documents)), CONTEXT))
 
 
 def batch_of(model: Any, tokenizer: Any, texts: PackedTexts, isolation: Any) -> dict[str, torch.Tensor]:

@@ -14,7 +14,7 @@ from toolformer.calls import ApiCall, parse
 from toolformer.data import Document
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.loading import tokens_of
-from toolformer.training.tokens import CALL, RESULT, TEXT, AnnotatedText, cut_alike, tokenize
+from toolformer.training.tokens import CALL, RESULT, TEXT, AnnotatedText, tokenize, tokenizers_agree
 
 CALC = ApiCall("Calculator", "400 / 1400", "0.29")
 QA = ApiCall("QA", 'Who said "so"?', "he did", quoted=True)
@@ -138,5 +138,5 @@ def test_a_row_of_c_star_is_trained_on_as_it_is_written(plain: str, places: list
 
 
 def test_tokenizers_are_distinguished() -> None:
-    assert cut_alike(tiny_tokenizer(), tiny_tokenizer())
-    assert not cut_alike(tiny_tokenizer(), sentencepiece_like())
+    assert tokenizers_agree(tiny_tokenizer(), tiny_tokenizer())
+    assert not tokenizers_agree(tiny_tokenizer(), sentencepiece_like())

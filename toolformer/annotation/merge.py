@@ -81,8 +81,8 @@ class Chance:
 
     def draws(self, entry: Mapping[str, Any]) -> bool:
         """Whether a row's place is drawn; independent of the other rows."""
-        place = f"{self.seed}|{entry['doc_id']}|{entry['tool']}|{entry['position']}|kept"
-        number = int.from_bytes(hashlib.sha256(place.encode()).digest()[:8], "big")
+        draw_key = f"{self.seed}|{entry['doc_id']}|{entry['tool']}|{entry['position']}|kept"
+        number = int.from_bytes(hashlib.sha256(draw_key.encode()).digest()[:8], "big")
         return number < self.shares[entry["tool"]] * 2**64
 
 

@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from toolformer.errors import UsageError, near, one_line
 from toolformer.progress import configure
 from toolformer.results import Run
-from toolformer.results.provenance import masked, masked_words
+from toolformer.results.provenance import masked, masked_overrides
 from toolformer.stages.config import CONF, register
 from toolformer.stages.config.composition import VERSION_BASE, composition_errors, quoted
 from toolformer.stages.config.keys import suggest
@@ -83,7 +83,7 @@ def run_application(
             if not logging.getLogger().handlers:
                 configure()  # a process that a launcher started
             gc.collect()  # models of earlier jobs in this process
-            label = " ".join([name, *masked_words(current.differing)])
+            label = " ".join([name, *masked_overrides(current.differing)])
             log.info("%s", label)
         try:
             runs.extend(task(current))
@@ -157,11 +157,11 @@ def _refuse_misspelt(name: str, arguments: Sequence[str], options: Sequence[str]
 def _current_job(config: DictConfig, arguments: Sequence[str]) -> HydraJob:
     settings = HydraConfig.get()
     typed: Any = OmegaConf.to_container(settings.overrides, resolve=False)
-    search_path = [word for word in typed["hydra"] if word.startswith("hydra.searchpath")]
+    search_path = [override for override in typed["hydra"] if override.startswith("hydra.searchpath")]
     overrides = [*search_path, *typed["task"]]
     if settings.mode != RunMode.MULTIRUN:
         return HydraJob(config, overrides)
-    differing = [word for word in overrides if word not in quoted(arguments)]
+    differing = [override for override in overrides if override not in quoted(arguments)]
     return HydraJob(config, overrides, Path(settings.sweep.dir).name, differing)
 
 

@@ -144,10 +144,10 @@ def complete(arguments: list[str]) -> int:
     toolformer = Toolformer.from_config(model, options.overrides)
     log.info("complete: continuing the text with %s", toolformer.decoder.language_model.name)
     (completion,) = toolformer.complete([text], max_new_tokens=options.tokens)
-    shown = Text(printable(text + completion.text))
+    output = Text(printable(text + completion.text))
     if completion.call:
-        shown.highlight_words([linearise(completion.call).strip()], "bold green")
-    console().print(shown, soft_wrap=True)
+        output.highlight_words([linearise(completion.call).strip()], "bold green")
+    console().print(output, soft_wrap=True)
     if completion.failed:
         print(f"toolformer: a call was rolled back: {printable(completion.failed)}", file=sys.stderr)
     return 0

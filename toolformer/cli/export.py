@@ -31,8 +31,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _export(options: argparse.Namespace) -> None:
-    formats = [word.removeprefix("format=") for word in options.overrides if word.startswith("format=")]
-    overrides = [word for word in options.overrides if not word.startswith("format=")]
+    formats = [
+        override.removeprefix("format=") for override in options.overrides if override.startswith("format=")
+    ]
+    overrides = [override for override in options.overrides if not override.startswith("format=")]
     if options.kind == "model" and formats:
         raise UserError("export model: format= is for export dataset; leave it out")
     config = configured("train", overrides, checked_as="report")
@@ -54,7 +56,7 @@ def _export(options: argparse.Namespace) -> None:
             run,
             folder,
             format=formats[-1] if formats else DEFAULT,
-            model=config.model if any(word.startswith("model=") for word in overrides) else None,
+            model=config.model if any(override.startswith("model=") for override in overrides) else None,
             train_on_results=config.trainer.train_on_results,
             limit_per_tool=config.trainer.limit_per_tool,
             seed=config.seed,

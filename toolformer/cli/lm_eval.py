@@ -68,8 +68,12 @@ def _look_up_tasks(parsed: Any) -> None:
     """Sets `--include_path` to this project's tasks if neither the command nor its file names another."""
     config = getattr(parsed, "config", None)
     written = EvaluatorConfig.load_yaml_config(config).get("include_path") if config else None
-    asked = parsed.include_path or written or str(TASKS_DIR)
-    folders = [folder for folder in ([asked] if isinstance(asked, str) else asked) if folder != "none"]
+    include_path = parsed.include_path or written or str(TASKS_DIR)
+    folders = [
+        folder
+        for folder in ([include_path] if isinstance(include_path, str) else include_path)
+        if folder != "none"
+    ]
     parsed.include_path = ConfiguredLM.folders = folders
 
 
@@ -83,11 +87,11 @@ class ConfiguredLM(ToolformerLM):
     """Whether a question has been asked: what fails before is bad input."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
-        given = dict(arguments)
-        name, answers = str(given.pop("pretrained", "")), given.pop("answers", None)
+        settings = dict(arguments)
+        name, answers = str(settings.pop("pretrained", "")), settings.pop("answers", None)
         if not name:
             raise UserError("model_args: pretrained is missing; name a folder or a hub model")
-        config = _configured(given)
+        config = _configured(settings)
         system = System(replace(config, model=name))
         tools = system.tools() if config.tools else {}
         index = TaskManager(include_path=self.folders, include_defaults=False).task_index
@@ -99,9 +103,9 @@ class ConfiguredLM(ToolformerLM):
             for task, entry in index.items()
         }
 
-    def _key(self, *asked: Any) -> str:
+    def _key(self, *request: Any) -> str:
         ConfiguredLM.loaded = True
-        return super()._key(*asked)
+        return super()._key(*request)
 
     @classmethod
     def create_from_arg_obj(
@@ -148,12 +152,14 @@ class ConfiguredLM(ToolformerLM):
         return str(prompt)
 
 
-def _configured(given: Mapping[str, Any]) -> Config:
+def _configured(model_args: Mapping[str, Any]) -> Config:
     """The configuration of the evaluation stage with the settings in `model_args`."""
-    overrides = {SHORT.get(name, name): "null" if value is None else value for name, value in given.items()}
+    overrides = {
+        SHORT.get(name, name): "null" if value is None else value for name, value in model_args.items()
+    }
     tools = str(overrides.pop("tools", "some"))
     with_tools = tools not in ("", "none", "null")
-    if "tools" in given and with_tools:
+    if "tools" in model_args and with_tools:
         overrides["tools"] = f"[{tools.replace('+', ',')}]"
     config = validate(compose("evaluate", [f"{key}={value}" for key, value in overrides.items()]))
     instantiate.apply_paths(config)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from toolformer.stages.config import Config
 
-SHOWN = 6
+MOST_FIGURES = 6
 """Figures of a run in the table; `--json` has all."""
 
 
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _list(results: Results, references: Sequence[str], options: Namespace, experiment: str | None) -> None:
-    runs = every = results.all_runs()
+    runs = all_runs = results.all_runs()
     sources = {run.id: run.made_from for run in runs}
     for reference in references:
         runs = _related(runs, sources, reference)
@@ -76,7 +76,7 @@ def _list(results: Results, references: Sequence[str], options: Namespace, exper
         if len(runs) > limit:
             print(f"{len(runs) - limit:,} older; --limit {len(runs)} lists all")
     else:
-        matching = " that match" if every else ""
+        matching = " that match" if all_runs else ""
         print(printable(f"no runs{matching} in {results.root}"))
 
 
@@ -84,8 +84,8 @@ def _log(config: Config, results: Results, references: Sequence[str]) -> int:
     """`runs log [RUN...]`: logs runs that ended to MLflow, in the order in which they began."""
     from toolformer.tracking import Store, log_run
 
-    every = results.all_runs()
-    runs = [_one(every, reference) for reference in references] or every
+    all_runs = results.all_runs()
+    runs = [_find_run(all_runs, reference) for reference in references] or all_runs
     store = Store(results.root, config.tracking.uri)
     ended = sorted((run for run in runs if run.status != "RUNNING"), key=lambda run: run.started)
     for run in ended:
@@ -118,7 +118,7 @@ def _clean(results: Results, is_confirmed: bool) -> int:
     return 0
 
 
-def _one(runs: Sequence[Run], reference: str) -> Run:
+def _find_run(runs: Sequence[Run], reference: str) -> Run:
     """The run whose id begins like this. UserError if there is none, or more than one."""
     matches = [run for run in runs if run.id.startswith(reference)]
     if len(matches) != 1:
@@ -133,12 +133,12 @@ def _count(runs: int) -> str:
 
 def _related(runs: Sequence[Run], sources: Mapping[str, Sequence[str]], reference: str) -> list[Run]:
     """A run, what it was made from, and what was made from it."""
-    ids = {_one(runs, reference).id}
-    above, below = ids, set(ids)
+    ids = {_find_run(runs, reference).id}
+    ancestors, descendants = ids, set(ids)
     for _ in RUN_STEPS:
-        above = above | {source for run_id in above for source in sources.get(run_id, ())}
-        below |= {run_id for run_id, made_from in sources.items() if below & {*made_from}}
-    return [run for run in runs if run.id in above | below]
+        ancestors = ancestors | {source for run_id in ancestors for source in sources.get(run_id, ())}
+        descendants |= {run_id for run_id, made_from in sources.items() if descendants & {*made_from}}
+    return [run for run in runs if run.id in ancestors | descendants]
 
 
 def _as_json(run: Run) -> dict[str, Any]:
@@ -154,12 +154,12 @@ def _as_json(run: Run) -> dict[str, Any]:
 def _in_order(runs: Sequence[Run], sources: Mapping[str, Sequence[str]]) -> Iterable[tuple[int, Run]]:
     """Each run with its depth, below the first one that it was made from."""
     ids = {run.id for run in runs}
-    below: dict[str, list[Run]] = {}
+    children: dict[str, list[Run]] = {}
     for run in runs:
-        below.setdefault(next((source for source in sources[run.id] if source in ids), ""), []).append(run)
+        children.setdefault(next((source for source in sources[run.id] if source in ids), ""), []).append(run)
 
     def descend(run_id: str, depth: int) -> Iterable[tuple[int, Run]]:
-        for run in below.get(run_id, ()):
+        for run in children.get(run_id, ()):
             yield depth, run
             yield from descend(run.id, depth + 1)
 
@@ -185,7 +185,7 @@ def _table(runs: Sequence[Run], sources: Mapping[str, Sequence[str]], title: str
             "  " * depth + run.id[:8],
             run.name if run.name.startswith(run.stage) else f"{run.stage} {run.name}",
             run.status,
-            ", ".join(_figures(run)),
+            ", ".join(_figure_texts(run)),
             ", ".join(sorted(run.experiments)),
             f"{run.started:%Y-%m-%d %H:%M}",
             "" if seconds is None else f"{seconds / 60:.1f}",
@@ -195,13 +195,13 @@ def _table(runs: Sequence[Run], sources: Mapping[str, Sequence[str]], title: str
     return table
 
 
-def _figures(run: Run) -> list[str]:
+def _figure_texts(run: Run) -> list[str]:
     """The first figures of a run, and its dtype."""
-    shown = [
+    texts = [
         f"{key} {value:.1f}" if run.tasks else f"{key.replace('_', ' ')} {value:g}"
         for key, value in headline_metrics(run).items()
     ]
-    if len(shown) > SHOWN:
-        shown[SHOWN:] = [f"{len(shown) - SHOWN} more"]
+    if len(texts) > MOST_FIGURES:
+        texts[MOST_FIGURES:] = [f"{len(texts) - MOST_FIGURES} more"]
     dtype = run.facts.get("dtype")
-    return [*shown, str(dtype)] if dtype and shown else shown
+    return [*texts, str(dtype)] if dtype and texts else texts

@@ -14,7 +14,7 @@ from toolformer.data.url_date import date_from_url
 
 SOURCE_ID = "source_id"
 SIDE_FIELDS = ("url_field", "date_field", "id_field", "title_field")
-SHOWN_NAMES = 8
+MOST_NAMES = 8
 T = TypeVar("T")
 
 
@@ -140,7 +140,7 @@ def names_of(row: Mapping[str, Any]) -> list[str]:
 
 def listed(names: Collection[str]) -> str:
     """The first few names, for a message of one line."""
-    return ", ".join(" ".join(name.split())[:80] for name in list(names)[:SHOWN_NAMES]) or "no field"
+    return ", ".join(" ".join(name.split())[:80] for name in list(names)[:MOST_NAMES]) or "no field"
 
 
 def _decoded(value: Any) -> str | None:

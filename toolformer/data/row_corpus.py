@@ -25,7 +25,7 @@ from toolformer.errors import UserError, near, one_line
 
 log = logging.getLogger(__name__)
 
-SHOWN = 3
+MOST_LOGGED = 3
 """Rows per reason and file that are logged; the others are only counted."""
 
 MANY = 1000
@@ -109,14 +109,14 @@ class RowCorpus(ABC):
         return document_from_row(row, self.fields, self.latest_date, self.key)
 
     def _count(self, fault: BadRow, position: str, counts: Counter[str], logged: Counter[str]) -> None:
-        """Counts a fault; logs the first `SHOWN` per reason and file. UserError with `strict`."""
+        """Counts a fault; logs the first `MOST_LOGGED` per reason and file. UserError with `strict`."""
         line = f"{position}: {fault}"
         if self.strict:
             raise UserError(f"{line}; fix it or set {self.key}.strict=false to go on without it") from fault
         self._first = self._first or (line if counts is self.skipped else "")
         counts[fault.reason] += fault.count
         logged[fault.reason] += 1
-        if logged[fault.reason] <= SHOWN:
+        if logged[fault.reason] <= MOST_LOGGED:
             log.warning("%s, %s", line, "skipped" if counts is self.skipped else "left out")
 
     def check(self, documents: int) -> None:

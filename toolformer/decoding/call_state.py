@@ -166,7 +166,7 @@ def execute(tools: Mapping[str, Tool], pending: Sequence[PendingCall]) -> list[R
     """Runs calls together, tool by tool; tools by their names in calls."""
     results = [Result(reason=NOT_ALLOWED)] * len(pending)
     for name, tool in tools.items():
-        calling = [n for n, each in enumerate(pending) if each.call.tool == name]
+        calling = [n for n, item in enumerate(pending) if item.call.tool == name]
         if calling:
             inputs = [pending[n].call.input for n in calling]
             documents = [pending[n].document for n in calling]

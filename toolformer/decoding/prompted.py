@@ -10,7 +10,7 @@ from toolformer.decoding.decoder import Decoder
 
 log = logging.getLogger(__name__)
 
-PARTED = "\n\n"
+SEPARATOR = "\n\n"
 """Between two examples, and before the prompt."""
 
 
@@ -32,7 +32,7 @@ class PromptedDecoder(Decoder):
 
     def batches(self, task: Task) -> Generator[dict[int, Completion], None, None]:
         """See `Decoder.batches`."""
-        lines = self._shown(task)
+        lines = self._demonstrations(task)
         room = self.room(task.max_new_tokens)
         kept = [self._fitting(lines, prompt, room) for prompt in task.prompts]
         if fewer := sum(len(examples) < len(lines) for examples in kept):
@@ -40,17 +40,17 @@ class PromptedDecoder(Decoder):
                 "decoding: %d of %d prompts leave no room for all %d examples", fewer, len(kept), len(lines)
             )
         prompts = [
-            PARTED.join([*examples, prompt]) for examples, prompt in zip(kept, task.prompts, strict=True)
+            SEPARATOR.join([*examples, prompt]) for examples, prompt in zip(kept, task.prompts, strict=True)
         ]
-        return super().batches(replace(task, prompts=prompts, head=PARTED.join(lines)))
+        return super().batches(replace(task, prompts=prompts, head=SEPARATOR.join(lines)))
 
-    def _shown(self, task: Task) -> list[str]:
+    def _demonstrations(self, task: Task) -> list[str]:
         turns = itertools.zip_longest(*(self.examples[key] for key in task.keys(self.examples)))
         return [line for turn in turns for line in turn if line is not None]
 
     def _fitting(self, lines: Sequence[str], prompt: str, room: int) -> Sequence[str]:
         """The last of the examples, as many as fit into `room` tokens with the prompt."""
         model = self.language_model
-        while lines and len(model.bos_ids) + len(model.encode(PARTED.join([*lines, prompt]))) > room:
+        while lines and len(model.bos_ids) + len(model.encode(SEPARATOR.join([*lines, prompt]))) > room:
             lines = lines[1:]
         return lines

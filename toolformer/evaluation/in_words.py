@@ -11,10 +11,10 @@ def summary(run: Run) -> str:
     if run.status != "FINISHED":
         return ""
     if run.stage == "generate" and "calls_kept" in run.metrics:
-        kept, texts, documents = (_whole(run, name) for name in ("calls_kept", "texts_kept", "documents"))
+        kept, texts, documents = (_metric(run, name) for name in ("calls_kept", "texts_kept", "documents"))
         return f"Kept {kept:,} calls in {texts:,} of {documents:,} texts."
     if run.stage == "train" and "train_steps" in run.metrics:
-        sentence = f"Trained {_whole(run, 'train_steps'):,} steps on {_whole(run, 'texts'):,} texts."
+        sentence = f"Trained {_metric(run, 'train_steps'):,} steps on {_metric(run, 'texts'):,} texts."
         before, saved = (run.metrics.get(f"{name}_heldout_perplexity") for name in ("initial", "best"))
         if before is not None and saved is not None:
             sentence += f" Perplexity of held-out text: {before:.2f} before, {saved:.2f} after."
@@ -34,7 +34,7 @@ def _evaluated(run: Run) -> str:
     return f"Perplexity {', '.join(parts)}." if parts else ""
 
 
-def _whole(run: Run, name: str) -> int:
+def _metric(run: Run, name: str) -> int:
     """A count among a run's metrics; 0 if it is not one."""
     return _count(run.metrics, name)
 

@@ -47,7 +47,7 @@ def task_metrics(result: TaskResult, tool_keys: Mapping[str, str] | None = None)
         **speed(samples),
     }
     if result.is_perplexity:
-        return metrics | {name: other.value for name, other in result.others.items()}
+        return metrics | {name: perplexity.value for name, perplexity in result.perplexities.items()}
     if gold := result.gold_nats:
         metrics |= {GOLD_NATS: gold.value, f"{GOLD_NATS}/ci_low": gold.low, f"{GOLD_NATS}/ci_high": gold.high}
     cut = [sample["prompt_cut"] for sample in samples]

@@ -42,14 +42,14 @@ class TaskResult:
     """Score in percent, or perplexity per token (per word where the model counts no tokens)."""
     samples: list[dict[str, Any]]
     """One row per document, all with the same keys."""
-    others: dict[str, Interval] = field(default_factory=dict)
+    perplexities: dict[str, Interval] = field(default_factory=dict)
     """Perplexity tasks: `word_perplexity`, and `token_perplexity` where tokens are known."""
     gold_nats: Interval | None = None
     """Mean −log p of the gold answer, if requested."""
 
     @property
     def is_perplexity(self) -> bool:
-        return bool(self.others)
+        return bool(self.perplexities)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def task_names(names: Sequence[str], tasks_dir: str | Path | None = None) -> lis
     return list(dict.fromkeys(task for name in names for task in GROUPS.get(name, (name,))))
 
 
-def load(
+def load_tasks(
     tasks: Sequence[str],
     metadata: Mapping[str, Any] | None = None,
     ids: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
@@ -172,8 +172,8 @@ def data_state(tasks: Sequence[str], data_dir: str | None, root: str | Path) -> 
     files = {folder / name for name in names}
     if set(tasks) - set(TASKS):
         runs = Path(root).expanduser().resolve()
-        found = [*folder.glob("*/*"), *folder.glob("*/test/*")]
-        files |= {file for file in found if not file.resolve().is_relative_to(runs)}
+        candidates = [*folder.glob("*/*"), *folder.glob("*/test/*")]
+        files |= {file for file in candidates if not file.resolve().is_relative_to(runs)}
     return {
         file.relative_to(folder).as_posix(): content_digest(file) for file in sorted(files) if file.is_file()
     }
@@ -210,7 +210,7 @@ def _choose(tasks: Mapping[str, Any], ids: Mapping[str, Sequence[str]] | Sequenc
 
 
 def requests(loaded: Loaded) -> dict[str, list[Instance]]:
-    """The requests of all tasks, by lm-eval's kind (`generate_until`, ...), as `run` sends them to a model."""
+    """The requests of all tasks, by lm-eval's kind (`generate_until`, ...), as `evaluate_tasks` sends them to a model."""
     by_kind: dict[str, list[Instance]] = {}
     with _quiet():
         for name in loaded.names:
@@ -221,7 +221,7 @@ def requests(loaded: Loaded) -> dict[str, list[Instance]]:
     return by_kind
 
 
-def run(
+def evaluate_tasks(
     lm: LM,
     tasks: Sequence[str] | Loaded,
     metadata: Mapping[str, Any] | None = None,
@@ -232,11 +232,11 @@ def run(
     """Evaluates a model: one result per task, in the order of `tasks`.
 
     Args:
-        tasks: names, loaded with `metadata` and `ids` (see `load`), or the value of `load`.
+        tasks: names, loaded with `metadata` and `ids` (see `load_tasks`), or its value.
         limit: takes the first documents only, as lm-eval's; `metadata`'s `subset` is a seeded choice.
         gold_nats: also score the first right answer (of tasks that are answered in words) with a model of this project.
     """
-    loaded = tasks if isinstance(tasks, Loaded) else load(tasks, metadata, ids)
+    loaded = tasks if isinstance(tasks, Loaded) else load_tasks(tasks, metadata, ids)
     before = len(getattr(lm, "records", []))
     if hasattr(lm, "switched_off"):
         lm.switched_off = loaded.switched_off
@@ -311,13 +311,13 @@ def _by_document(values: Iterable[float], units: Sequence[float] | None = None) 
 def _perplexity(name: str, rows: Sequence[tuple[Any, Record]]) -> TaskResult:
     samples = [_perplexity_row(sample, record) for sample, record in rows]
     sums = [sample["log_likelihood"] for sample in samples]
-    others = {
+    perplexities = {
         f"{unit[:-1]}_perplexity": perplexity_interval([_by_document(sums, [s[unit] for s in samples])])
         for unit in ("words", "tokens")
         if all(s[unit] is not None for s in samples)
     }
-    value = others.get("token_perplexity", others["word_perplexity"])
-    return TaskResult(name, value, samples, others)
+    value = perplexities.get("token_perplexity", perplexities["word_perplexity"])
+    return TaskResult(name, value, samples, perplexities)
 
 
 def _perplexity_row(sample: Any, record: Record) -> dict[str, Any]:

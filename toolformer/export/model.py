@@ -171,7 +171,7 @@ def _purpose(calls: bool) -> str:
         )
     return (
         f"A language model finetuned by {method} on texts into which it wrote calls of tools; only calls whose results lower "
-        "its own loss were kept. For research on when and how models call tools. It continues texts and is no assistant; a call "
+        "its own loss were kept. For research on when and how models call tools. It continues texts and is not an assistant; a call "
         "is text (` [Tool(input) -> result]`) that a harness must execute while the model writes. Run as a plain language model, "
         "it makes results up. Its answers and its tools' results are not checked."
     )

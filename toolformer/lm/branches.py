@@ -33,7 +33,7 @@ class Reader(Protocol):
         visible: torch.Tensor,
         positions: torch.Tensor,
         cache: Cache,
-        places: torch.Tensor | None = None,
+        write_index: torch.Tensor | None = None,
     ) -> torch.Tensor: ...
 
     @property

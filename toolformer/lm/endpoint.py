@@ -104,7 +104,7 @@ def post(
     url: str,
     body: Mapping[str, Any],
     read: Callable[[Any], Any],
-    lacks: str = "is no completion",
+    lacks: str = "is not a completion",
 ) -> Any:
     """The result of `read` on the JSON of the answer.
 

@@ -54,7 +54,7 @@ class GrowingLayer(DynamicLayer):
         return buffer
 
 
-class Places:
+class WriteIndex:
     """Where the layers of one cache write the tokens of a step, and how many keys the step sees."""
 
     def __init__(self) -> None:
@@ -63,27 +63,27 @@ class Places:
         self.keys = 0
 
     def set(self, index: torch.Tensor, keys: int) -> None:
-        """Chooses the places of the next step."""
+        """Chooses the columns of the next step."""
         self.index, self.keys = index, keys
 
 
 class FixedLayer(GrowingLayer):
-    """Keys and values of a layer in fixed buffers [rows, heads, keys, size], each row's written at its own places."""
+    """Keys and values of a layer in fixed buffers [rows, heads, keys, size], each row's written at its own columns."""
 
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor, places: Places) -> None:
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, write_index: WriteIndex) -> None:
         super().__init__()
         self.lazy_initialization(keys, values)
-        self.keys, self.values, self._places = keys, values, places
+        self.keys, self.values, self._write_index = keys, values, write_index
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Overwrites the keys and values at the places; returns those that the step sees."""
-        places = self._places.index.to(self.keys.device)
-        rows = torch.arange(len(places), device=self.keys.device)[:, None]
-        self.keys[rows, :, places] = key_states.transpose(1, 2)
-        self.values[rows, :, places] = value_states.transpose(1, 2)
-        return self.keys[:, :, : self._places.keys], self.values[:, :, : self._places.keys]
+        """Overwrites the keys and values at the write index; returns those that the step sees."""
+        write_index = self._write_index.index.to(self.keys.device)
+        rows = torch.arange(len(write_index), device=self.keys.device)[:, None]
+        self.keys[rows, :, write_index] = key_states.transpose(1, 2)
+        self.values[rows, :, write_index] = value_states.transpose(1, 2)
+        return self.keys[:, :, : self._write_index.keys], self.values[:, :, : self._write_index.keys]
 
 
 def new_cache() -> Cache:

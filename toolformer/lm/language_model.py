@@ -214,14 +214,14 @@ class LanguageModel:
         visible: torch.Tensor,
         positions: torch.Tensor,
         cache: Cache,
-        places: torch.Tensor | None = None,
+        write_index: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """As `forward`, for one token of each branch; on a GPU in fixed buffers, so that a CUDA graph can replay it.
 
-        `places` [batch, length] are those of fixed layers that the tokens are written to; growing ones append them.
+        `write_index` [batch, length] has the columns of fixed layers that the tokens are written to; growing ones append them.
         """
         if self.static_steps is not None and self.steps_are_static:
-            return self.static_steps(ids, visible, positions, cache, places)
+            return self.static_steps(ids, visible, positions, cache, write_index)
         return self.forward(ids, visible, positions, cache)
 
     def _read(

@@ -20,7 +20,7 @@ class Slots:
     def __init__(self, model: Reader) -> None:
         self._model = model
         self._cache = Cache(layers=[])
-        self._places = kv_cache.Places()
+        self._write_index = kv_cache.WriteIndex()
         self._capacity = 0
         self.lengths = torch.zeros(0, dtype=torch.long)
         """[slots]: tokens that each row has read."""
@@ -53,7 +53,7 @@ class Slots:
         longest = int(self.lengths.max()) + 1
         self._make_room(len(self.lengths), longest, kv_cache.states(self._cache))
         keys = self._capacity if self._model.steps_are_static else longest
-        self._places.set(self.lengths[:, None], keys)
+        self._write_index.set(self.lengths[:, None], keys)
         visible = torch.arange(keys) <= self.lengths[:, None]
         ids, positions = torch.tensor(tokens)[:, None], self.lengths[:, None]
         logits = self._model.step(ids, visible[:, None], positions, self._cache, positions)
@@ -112,4 +112,4 @@ class Slots:
         self._hold([(grown(k, held_k), grown(v, held_v)) for (k, v), (held_k, held_v) in pairs])
 
     def _hold(self, states: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
-        self._cache = Cache(layers=[kv_cache.FixedLayer(*pair, self._places) for pair in states])
+        self._cache = Cache(layers=[kv_cache.FixedLayer(*pair, self._write_index) for pair in states])

@@ -18,7 +18,7 @@ import torch
 from transformers.cache_utils import Cache
 
 from toolformer.errors import one_line
-from toolformer.lm.kv_cache import FixedLayer, Places, layers
+from toolformer.lm.kv_cache import FixedLayer, WriteIndex, layers
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class _Inputs:
     ids: torch.Tensor
     visible: torch.Tensor
     positions: torch.Tensor
-    places: Places
+    write_index: WriteIndex
     cache: Cache
 
 
@@ -85,13 +85,13 @@ class StaticSteps:
         visible: torch.Tensor,
         positions: torch.Tensor,
         cache: Cache,
-        places: torch.Tensor | None = None,
+        write_index: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Logits [rows, columns, vocabulary] of `ids`; see `LanguageModel.step`."""
         rows, columns, keys = visible.shape
         width = _round_up(columns)
-        if places is None:  # after the keys that are cached
-            places = torch.arange(keys - columns, keys).expand(rows, -1)
+        if write_index is None:  # after the keys that are cached
+            write_index = torch.arange(keys - columns, keys).expand(rows, -1)
             shape = Shape(_round_up(rows), width, -(-(keys - columns + width) // KEYS) * KEYS)
         else:
             shape = Shape(_round_up(rows), width, keys)
@@ -102,8 +102,8 @@ class StaticSteps:
         # Unused columns write after the used ones. Unused rows and columns see the first key alone: without any they
         # would write NaN into the buffers.
         unused = torch.arange(keys, keys + width - columns).expand(rows, -1)
-        inputs.places.index.zero_()
-        inputs.places.index[:rows] = torch.cat([places, unused], dim=1).to(device)
+        inputs.write_index.index.zero_()
+        inputs.write_index.index[:rows] = torch.cat([write_index, unused], dim=1).to(device)
         inputs.visible.zero_()
         inputs.visible[:, :, 0] = True
         inputs.visible[:rows, :columns, :keys] = visible.to(device)
@@ -158,21 +158,21 @@ class StaticSteps:
 
     def _inputs(self, cache: Cache, shape: Shape) -> _Inputs:
         whole = torch.empty(0, dtype=torch.long, device=layers(cache)[0].keys.device)
-        places = Places()
-        places.set(self._buffer("places", shape[:2], whole), shape.keys)
+        write_index = WriteIndex()
+        write_index.set(self._buffer("write index", shape[:2], whole), shape.keys)
 
         def buffer(name: str, state: torch.Tensor) -> torch.Tensor:
             return self._buffer(name, (shape.rows, state.shape[1], shape.keys, state.shape[3]), state)
 
         fixed: list[Any] = [
-            FixedLayer(buffer(f"keys {n}", layer.keys), buffer(f"values {n}", layer.values), places)
+            FixedLayer(buffer(f"keys {n}", layer.keys), buffer(f"values {n}", layer.values), write_index)
             for n, layer in enumerate(layers(cache))
         ]
         return _Inputs(
             ids=self._buffer("ids", shape[:2], whole),
             visible=self._buffer("visible", shape, whole.bool()),
             positions=self._buffer("positions", shape[:2], whole),
-            places=places,
+            write_index=write_index,
             cache=Cache(layers=fixed),
         )
 

@@ -21,8 +21,10 @@ def examples_kept(annotation: Annotation | None, full: bool = False) -> Table:
     thresholds = sorted({*paper.THRESHOLDS, *(threshold for _, threshold in counts)})
     rows: list[list[Value]] = []
     for tool in in_order({*paper.TOOLS, *known} if full else known):
-        found = (counts.get((tool, threshold), (None, 0)) for threshold in thresholds)
-        kept = (cell(texts, f"({calls:,} call{'s' * (calls != 1)})" * (calls > 0)) for texts, calls in found)
+        counted = (counts.get((tool, threshold), (None, 0)) for threshold in thresholds)
+        kept = (
+            cell(texts, f"({calls:,} call{'s' * (calls != 1)})" * (calls > 0)) for texts, calls in counted
+        )
         papers = paper.EXAMPLES_KEPT.get(tool, ("", "", ""))
         rows.append([tool_name(tool), funnels.get(tool, {}).get("selected"), *kept, *papers])
     columns = [
@@ -56,7 +58,7 @@ def funnel(annotation: Annotation) -> Table:
         caption += " Leaking: kept calls that hold a number or a name which the text has only after them."
     metrics = annotation.run.metrics.items()
     if skipped := {name[len(_SKIPPED) :]: round(n) for name, n in metrics if name.startswith(_SKIPPED)}:
-        caption += f" Rows skipped while reading the corpus: {_shown(skipped)}."
+        caption += f" Rows skipped while reading the corpus: {_listed(skipped)}."
     return Table.of("funnel", "Annotation", "From texts to kept calls", columns, rows, caption)
 
 
@@ -67,7 +69,7 @@ def reasons(annotation: Annotation) -> Table:
         texts, windows, dropped, filtered = (
             annotation.funnel[tool].get(f"{name}reasons", {}) for name in ("", "window_", "drop_", "filter_")
         )
-        rows.append([tool_name(tool), *map(_shown, (texts, {**windows, **dropped}, filtered))])
+        rows.append([tool_name(tool), *map(_listed, (texts, {**windows, **dropped}, filtered))])
     labels = ("texts by decision", "windows and candidates dropped", "scored, not kept")
     return Table.of("reasons", "Annotation", "Reasons", text_columns("Tool", *labels, wide=labels), rows)
 
@@ -112,6 +114,6 @@ def leaking(passages: Sequence[tuple[str, Passage]]) -> Table:
     return Table.of("leaking", "Annotation", "Kept calls that leak", columns, rows, caption)
 
 
-def _shown(reasons: Mapping[str, int]) -> str:
+def _listed(reasons: Mapping[str, int]) -> str:
     ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     return "; ".join(f"{reason} {number:,}" for reason, number in ordered)

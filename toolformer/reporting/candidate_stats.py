@@ -62,16 +62,16 @@ def by_document(
     where: pc.Expression | None = None,
 ) -> Iterator[pa.Table]:
     """Likewise, all of a document in one table: `columns` made of those that are read, of the rows `where` holds."""
-    held: list[pa.Table] = []
+    carried: list[pa.Table] = []
     for batch in batches(path, read):
-        if sum(map(len, held)) > MOST_OF_DOCUMENTS:
+        if sum(map(len, carried)) > MOST_OF_DOCUMENTS:
             raise _too_many(path)
-        table = pa.concat_tables([*held, ds.dataset(batch).to_table(columns=columns, filter=where)])
+        table = pa.concat_tables([*carried, ds.dataset(batch).to_table(columns=columns, filter=where)])
         # The rows of a document are adjacent: more of the last one's may follow.
         last = pc.index(table["doc_id"], table["doc_id"][-1]).as_py() if len(table) else 0
         yield table.slice(0, last)
-        held = [table.slice(last)]
-    yield from held
+        carried = [table.slice(last)]
+    yield from carried
 
 
 def sizes(path: Path) -> Iterator[tuple[str, int]]:
@@ -138,9 +138,9 @@ def counts(
             bounds = table.filter(pc.field("is_bound")).group_by("tool").aggregate([("gain", "max")])
             for row in bounds.to_pylist():
                 unscored[row["tool"]] = max(unscored.get(row["tool"], row["gain_max"]), row["gain_max"])
-        places = table.group_by(["tool", "doc_id", "position"]).aggregate([("gain", "max")])
+        positions = table.group_by(["tool", "doc_id", "position"]).aggregate([("gain", "max")])
         for threshold in thresholds:
-            above = places.filter(pc.field("gain_max") >= threshold).group_by("tool")
+            above = positions.filter(pc.field("gain_max") >= threshold).group_by("tool")
             for row in above.aggregate([("doc_id", "count_distinct"), ("doc_id", "count")]).to_pylist():
                 examples[row["tool"], threshold] += row["doc_id_count_distinct"]
                 calls[row["tool"], threshold] += row["doc_id_count"]
@@ -158,14 +158,14 @@ def examples(files: Files) -> list[Passage]:
     calls_kept = kept(files, {row["doc_id"] for rows in (*best.values(), worst) for row in rows})
     chosen: dict[tuple[str, str, int], Row] = {}
     # A place once, and other texts before those that are shown.
-    wanted = [(rows, True, 2) for rows in best.values()] + [(rows, False, 1) for rows in best.values()]
-    for rows, is_kept, count in (*wanted, (worst, False, 2)):
+    groups = [(rows, True, 2) for rows in best.values()] + [(rows, False, 1) for rows in best.values()]
+    for rows, is_kept, count in (*groups, (worst, False, 2)):
         used = {doc_id for doc_id, *_ in chosen}
         pool: dict[tuple[str, str, int], Row] = {}
         for row in rows:
-            place = row["doc_id"], row["tool"], row["position"]
-            if (place in calls_kept) == is_kept and place not in chosen:
-                pool.setdefault(place, row | {"kept": is_kept})
+            position = row["doc_id"], row["tool"], row["position"]
+            if (position in calls_kept) == is_kept and position not in chosen:
+                pool.setdefault(position, row | {"kept": is_kept})
         chosen.update(sorted(pool.items(), key=lambda item: item[0][0] in used)[:count])
     passages = _passages(files, list(chosen.values()))
     return sorted(passages, key=lambda passage: (not passage.kept, -passage.gain))
@@ -176,26 +176,26 @@ def misses(annotation: Annotation, count: int = 10) -> list[Passage]:
     best, _ = _extremes(annotation.files, missed=True)
     chosen: list[Row] = []
     for tool in sorted(best):
-        places: dict[tuple[str, int], Row] = {}
+        positions: dict[tuple[str, int], Row] = {}
         for row in best[tool]:
-            places.setdefault((row["doc_id"], row["position"]), row | {"kept": False})
-        chosen += list(places.values())[:count]
+            positions.setdefault((row["doc_id"], row["position"]), row | {"kept": False})
+        chosen += list(positions.values())[:count]
     return _passages(annotation.files, chosen)
 
 
 def leaking(annotation: Annotation, count: int = 10) -> list[tuple[str, Passage]]:
     """Of each tool the kept calls that hold what appears only after them, with what they hold; largest gains first."""
     path = annotation.files["candidates.parquet"]
-    held: dict[str, list[Row]] = {}
+    by_tool: dict[str, list[Row]] = {}
     is_kept = ds.field("kept") & (ds.field(LEAK.name) != "")
     columns = {name: ds.field(name) for name in [*_KEY, LEAK.name, "kept"]} | {
         "gain": ds.field("filter_gain")
     }
     for table in by_document(path, [*_KEY, LEAK.name, "kept", "filter_gain"], columns, is_kept):
         for row in table.to_pylist():
-            rows = [*held.get(row["tool"], []), row]
-            held[row["tool"]] = sorted(rows, key=lambda row: -row["gain"])[:count]
-    chosen = [row for tool in sorted(held) for row in held[tool]]
+            rows = [*by_tool.get(row["tool"], []), row]
+            by_tool[row["tool"]] = sorted(rows, key=lambda row: -row["gain"])[:count]
+    chosen = [row for tool in sorted(by_tool) for row in by_tool[tool]]
     passages = _passages(annotation.files, chosen)
     return [(row[LEAK.name], passage) for row, passage in zip(chosen, passages, strict=True)]
 
@@ -204,31 +204,31 @@ def _extremes(files: Files, missed: bool = False) -> tuple[dict[str, list[Row]],
     """The rows of each tool with the largest gains, if `missed` of those below τ_f, and the rows with the least gains."""
     plain = [read_table(files[name], ["doc_id"], _MOST_TEXTS) for name in TEXTS if name in files]
     stored = pa.concat_tables(plain)["doc_id"]
-    held: dict[str, pa.Table] = {}
+    extremes: dict[str, pa.Table] = {}
     for table in scored(files["candidates.parquet"]):
-        held[""] = _first(held.get(""), table, _WORST, stored)
+        extremes[""] = _first(extremes.get(""), table, _WORST, stored)
         for tool in pc.unique(table["tool"]).to_pylist():
             of_tool = table.filter(pc.field("tool") == tool)
             if missed:
                 of_tool = of_tool.filter(pc.field("reason") == BELOW)
-            held[tool] = _first(held.get(tool), of_tool, _BEST, stored)
-    rows = {tool: held[tool].to_pylist() for tool in sorted(held)}
+            extremes[tool] = _first(extremes.get(tool), of_tool, _BEST, stored)
+    rows = {tool: extremes[tool].to_pylist() for tool in sorted(extremes)}
     worst = rows.pop("", [])
     return rows, worst
 
 
 def _first(
-    held: pa.Table | None, more: pa.Table, order: Sequence[tuple[str, str]], among: pa.ChunkedArray
+    first: pa.Table | None, more: pa.Table, order: Sequence[tuple[str, str]], among: pa.ChunkedArray
 ) -> pa.Table:
     """The rows of both that come first in this order by gain, of documents that are `among` these."""
-    held = more.slice(0, 0) if held is None else held
-    if len(held) == _LOOKED_AT:  # most rows come after all of these
-        gain, last = pc.field("gain"), held["gain"][-1]
+    first = more.slice(0, 0) if first is None else first
+    if len(first) == _LOOKED_AT:  # most rows come after all of these
+        gain, last = pc.field("gain"), first["gain"][-1]
         more = more.filter(gain >= last if order == _BEST else gain <= last)
     if len(more):
         more = more.filter(pc.is_in(more["doc_id"], among))
-        held = pa.concat_tables([held, more]).sort_by(list(order)).slice(0, _LOOKED_AT)
-    return held
+        first = pa.concat_tables([first, more]).sort_by(list(order)).slice(0, _LOOKED_AT)
+    return first
 
 
 def _passages(files: Files, rows: Sequence[Row]) -> list[Passage]:

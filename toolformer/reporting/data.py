@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from toolformer.reporting.frame import Thresholds
-from toolformer.reporting.pairing import Compared
+from toolformer.reporting.pairing import TaskComparison
 from toolformer.reporting.table import Passage
 from toolformer.results import Run
 
@@ -109,7 +109,7 @@ class Evidence:
     """By row, wording and task, of what was asked in another wording than the paper's."""
     model: str = ""
     """The model of the tables: the one with the most figures."""
-    paired: Mapping[tuple[str, str, str], Compared] = field(default_factory=dict)
+    paired: Mapping[tuple[str, str, str], TaskComparison] = field(default_factory=dict)
     """By task, system (or a baseline's key), and the system it is compared with: the former minus the latter."""
     curves: Mapping[tuple[str, str], Points] = field(default_factory=dict)
     """Metrics over the steps of the trainings, by data and metric."""

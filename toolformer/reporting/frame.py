@@ -30,7 +30,7 @@ COLUMNS = [
 ]
 """Of a frame. A cell's `training` is an id, `replicate` the key of the trainings that differ only in the seed, `unfiltered`
 of those that differ in τ_f too; `sampled_by` is the seed that chose the questions, `seed` that of the training, if any."""
-KIND = ["comparison", "wording", "system", "baseline", "policy", "replicate", "model"]
+SAME_BUT_SEED = ["comparison", "wording", "system", "baseline", "policy", "replicate", "model"]
 """The columns in which evaluations are equal that differ only in their seed."""
 BASELINE = "baseline "
 """Precedes a baseline's name in place of a system's key, which contains no blank."""
@@ -125,8 +125,8 @@ def _data_of(run: Run, task: str) -> str:
 
 def seeds_of(run: Run) -> tuple[int, int]:
     """The seeds of a run's training (if it has none, its own) and of the questions that a limit selects."""
-    training, own = run.step.find("train"), int(run.setting("seed", 0))
-    return int(training.settings.get("seed", 0)) if training else own, own
+    training, run_seed = run.step.find("train"), int(run.setting("seed", 0))
+    return int(training.settings.get("seed", 0)) if training else run_seed, run_seed
 
 
 def faults(run: Run, task: str) -> int:
@@ -162,7 +162,7 @@ def select(cells: DataFrame, further: DataFrame) -> Selection:
     """The evaluations that a report shows; the `further` ones count in Figure 4 alone."""
     model = _most(cells[cells.baseline == ""], ["model"], ["system", "task"]) or ""
     of_model = cells[(cells.baseline != "") | (cells.model == model)]
-    worded = _of_one_training(of_model)
+    worded = _keep_one_training(of_model)
     paper_worded = worded[worded.wording == PAPER]
     called = paper_worded if len(paper_worded) else worded
     policy = _policy(called)
@@ -171,13 +171,13 @@ def select(cells: DataFrame, further: DataFrame) -> Selection:
     at_policy = of_model[(of_model.wording == PAPER) & (_rows(of_model, policy) == "toolformer")]
     worded = worded.assign(row=_rows(worded, policy))
     paper_worded = worded[worded.wording == PAPER]
-    shown: dict[Any, Seeds] = {}
+    scored: dict[Any, Seeds] = {}
     for table in (*TABLES, {*paper_worded.task} - {*TASKS}):
-        shown |= comparable(paper_worded[paper_worded.task.isin(table) & (paper_worded.row != "")], ["row"])
+        scored |= comparable(paper_worded[paper_worded.task.isin(table) & (paper_worded.row != "")], ["row"])
     tables = {
-        "scores": shown,
+        "scores": scored,
         "by_k": _by_setting(paper_worded[paper_worded.k.notna()], "k"),
-        "by_threshold": _by_setting(_of_one_filter(at_policy, trainings.get("augmented")), "thresholds"),
+        "by_threshold": _by_setting(_keep_one_filter(at_policy, trainings.get("augmented")), "thresholds"),
         "wordings": _wordings(worded[worded.row != ""]),
         "sizes": _sizes(concat([cells, further], ignore_index=True), policy),
     }
@@ -239,7 +239,7 @@ def _most(cells: DataFrame, key: list[str], values: list[str]) -> Any:
     return None if counts.empty else counts.idxmax()
 
 
-def _of_one_training(cells: DataFrame) -> DataFrame:
+def _keep_one_training(cells: DataFrame) -> DataFrame:
     """The cells, without other trainings than the one with most of them for each kind of data."""
     for data, trained in cells[cells.data != ""].groupby("data"):
         chosen = _most(trained, ["replicate"], ["system", "policy", "task"])
@@ -260,7 +260,7 @@ def _by_setting(cells: DataFrame, setting: str) -> dict[Any, Seeds]:
     return {key: runs for table in tables if len(table) > 1 for key, runs in table.items()}
 
 
-def _of_one_filter(cells: DataFrame, training: str | None) -> DataFrame:
+def _keep_one_filter(cells: DataFrame, training: str | None) -> DataFrame:
     """The cells whose trainings equal this one but for τ_f."""
     equal = cells.unfiltered[(cells.training == training) & (cells.unfiltered != "")]
     return cells[cells.unfiltered.isin(equal)]
@@ -268,14 +268,14 @@ def _of_one_filter(cells: DataFrame, training: str | None) -> DataFrame:
 
 def _wordings(cells: DataFrame) -> dict[tuple[str, str, str], Seeds]:
     """By row, wording and task: what was measured in another wording than the paper's, with all its wordings."""
-    found: dict[tuple[str, str, str], Seeds] = {}
+    results: dict[tuple[str, str, str], Seeds] = {}
     reworded = {*cells.task[cells.wording != PAPER]}
     cells = cells[cells.task.isin({task for task in reworded if not task.endswith("_perplexity")})]
     for _, table in cells.groupby("task", sort=False):
         rows = comparable(table, ["row", "wording"])
         others = {row for row, wording, _ in rows if wording != PAPER}
-        found |= {key: runs for key, runs in rows.items() if key[0] in others}
-    return found
+        results |= {key: runs for key, runs in rows.items() if key[0] in others}
+    return results
 
 
 def _sizes(cells: DataFrame, policy: str) -> dict[tuple[str, str, str], Seeds]:
@@ -283,9 +283,9 @@ def _sizes(cells: DataFrame, policy: str) -> dict[tuple[str, str, str], Seeds]:
     row = _rows(cells, policy)
     cells = cells.assign(row=row.where(row != "", _rows(cells, DEFAULT_POLICY)))
     cells = cells[(cells.wording == PAPER) & cells.row.isin(SCALED) & cells.parameters.notna()]
-    models = [_of_one_training(of_model) for _, of_model in cells.groupby("model")]
+    models = [_keep_one_training(of_model) for _, of_model in cells.groupby("model")]
     cells = concat(models).sort_index() if models else cells
     tasks = [task for group in ("lama", "math", "qa") for task in GROUPS[group]]
-    found = comparable(cells[cells.task.isin(tasks)], ["model", "row"])
-    sizes = {runs[0].metrics["parameters"] for runs in found.values()}
-    return {key: runs[:1] for key, runs in found.items()} if len(sizes) > 1 else {}
+    results = comparable(cells[cells.task.isin(tasks)], ["model", "row"])
+    sizes = {runs[0].metrics["parameters"] for runs in results.values()}
+    return {key: runs[:1] for key, runs in results.items()} if len(sizes) > 1 else {}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from toolformer.reporting.data import Evidence
 from toolformer.reporting.formatting import in_table_order, title_of
-from toolformer.reporting.pairing import Compared, is_significant
+from toolformer.reporting.pairing import TaskComparison, is_significant
 from toolformer.reporting.table import Cell, p_cell
 
 NO_DIFFERENCE = "No difference beyond chance"
@@ -37,9 +37,9 @@ def headline(evidence: Evidence) -> Headline:
     return Headline()
 
 
-def _of(every: Mapping[str, Compared], other: str) -> Headline:
-    task = max(in_table_order(every), key=lambda name: every[name].comparison.n)
-    compared = every[task]
+def _of(by_task: Mapping[str, TaskComparison], other: str) -> Headline:
+    task = max(in_table_order(by_task), key=lambda name: by_task[name].comparison.n)
+    compared = by_task[task]
     comparison = compared.comparison
     estimate = comparison.difference
     points = Cell(estimate.value, 1, is_signed=True, low=estimate.low, high=estimate.high)
@@ -52,16 +52,16 @@ def _of(every: Mapping[str, Compared], other: str) -> Headline:
         basis += f", p {_p(comparison.p_value)}"
         basis += "" if compared.p_holm is None else f" (corrected: {p_cell(compared.p_holm).text})"
     basis += "."
-    if len(every) > 1:
-        verdicts = [verdict(pair) for pair in every.values()]
+    if len(by_task) > 1:
+        verdicts = [verdict(pair) for pair in by_task.values()]
         basis += (
-            f" Of all {len(every)} benchmarks on which the two were compared, Toolformer is better on {verdicts.count(1)} "
+            f" Of all {len(by_task)} benchmarks on which the two were compared, Toolformer is better on {verdicts.count(1)} "
             f"and worse on {verdicts.count(-1)}; on {verdicts.count(0)} there is no difference beyond chance."
         )
     return Headline(f"{points.text} points" if verdict(compared) else NO_DIFFERENCE, sentence, basis)
 
 
-def verdict(compared: Compared) -> int:
+def verdict(compared: TaskComparison) -> int:
     """1 where the difference is above zero, -1 where it is below: by the corrected p and by the interval; else 0."""
     if not is_significant(compared):
         return 0

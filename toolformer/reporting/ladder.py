@@ -35,8 +35,8 @@ def ladder(ladders: Ladders) -> Table:
     for name, label in RUNGS.items():
         rows.append([f"right, {label}, %"])
         for task in tasks:
-            value, asked = (ladders[task].get(f"{kind}/{name}") for kind in ("rung", "rung_n"))
-            of = round(asked or ladders[task]["n"])
+            value, count = (ladders[task].get(f"{kind}/{name}") for kind in ("rung", "rung_n"))
+            of = round(count or ladders[task]["n"])
             detail = "" if of == sizes[task] else f"(of {of:,})"
             rows[-1].append(None if value is None else Cell(value, 1, note=detail))
     return Table.of("ladder", "Ladder", _TITLE, columns, rows if tasks else [], _CAPTION, [len(CLASSES)])

@@ -126,9 +126,9 @@ def _making(training: Run, annotation: Run | None) -> list[Cell]:
     # Of a training that was continued in another run, and of shards that it took over, the whole.
     cells = [
         _seconds(made.get("annotation_seconds", made.get("duration_seconds"))),
-        _whole(sum(executed) if executed else None),
+        _rounded(sum(executed) if executed else None),
         _seconds(trained.get("training_seconds", trained.get("duration_seconds"))),
-        _whole(trained.get("train_tokens")),
+        _rounded(trained.get("train_tokens")),
     ]
     return [from_run(made, training) for made in cells]
 
@@ -155,7 +155,7 @@ def _seconds(seconds: float | None, note: str = "") -> Cell:
     return Cell(seconds, digits=0 if seconds is None or seconds >= 10 else 1, note=note)
 
 
-def _whole(number: float | None) -> Cell:
+def _rounded(number: float | None) -> Cell:
     return cell(None if number is None else round(number))
 
 

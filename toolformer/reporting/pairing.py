@@ -81,7 +81,7 @@ class Unpaired:
 
 
 @dataclass(frozen=True)
-class Compared:
+class TaskComparison:
     """One benchmark."""
 
     task: str
@@ -134,7 +134,7 @@ def question_digest(row: Row) -> str:
     return hashlib.sha256(asked.encode()).hexdigest()[:8]
 
 
-def compare_groups(task: str, first: Seeds, second: Seeds) -> Compared | None:
+def compare_groups(task: str, first: Seeds, second: Seeds) -> TaskComparison | None:
     """One benchmark, of groups of runs that differ only in their seed, or None where nothing was asked of both.
 
     Groups are paired seed by seed, on the seeds that both have. A single run is paired with every run of the other side:
@@ -142,8 +142,8 @@ def compare_groups(task: str, first: Seeds, second: Seeds) -> Compared | None:
     """
     sides: tuple[list[Sequence[Row]], list[Sequence[Row]]] = ([], [])
     unpaired = Unpaired()
-    for one, two in _partners(first, second):
-        pairs, alone = pair(one, two)
+    for first_rows, second_rows in _partners(first, second):
+        pairs, alone = pair(first_rows, second_rows)
         unpaired = unpaired + alone
         if pairs:
             sides[0].append([row for row, _ in pairs])
@@ -156,7 +156,7 @@ def compare_groups(task: str, first: Seeds, second: Seeds) -> Compared | None:
     compared = compare(answers[0], answers[1], bool(unit))
     used = len(sides[0])
     seeds = 1 if len(first) == 1 else used, 1 if len(second) == 1 else used
-    return Compared(task, unpaired, compared, unit.removesuffix("s"), seeds=seeds)
+    return TaskComparison(task, unpaired, compared, unit.removesuffix("s"), seeds=seeds)
 
 
 def _partners(first: Seeds, second: Seeds) -> list[tuple[Sequence[Row], Sequence[Row]]]:
@@ -169,7 +169,7 @@ def _partners(first: Seeds, second: Seeds) -> list[tuple[Sequence[Row], Sequence
     return [(ones[seed], twos[seed]) for seed in sorted(ones.keys() & twos.keys())]
 
 
-def compare_measures(task: str, first: Seeds, second: Seeds) -> list[Compared]:
+def compare_measures(task: str, first: Seeds, second: Seeds) -> list[TaskComparison]:
     """One benchmark: `compare_groups`, and likewise as TASK/gold_nats the nats of the gold answer where both sides have them."""
     graded = [
         [(seed, [{**row, "score": row[GOLD_NATS]} for row in rows if row.get(GOLD_NATS) is not None]) for seed, rows in side]
@@ -207,7 +207,7 @@ def over_seeds(runs: Sequence[Sequence[Row]]) -> Interval:
     return perplexity_interval([answers_of(rows, unit) for rows in runs])
 
 
-def corrected(comparisons: Sequence[Compared]) -> list[Compared]:
+def corrected(comparisons: Sequence[TaskComparison]) -> list[TaskComparison]:
     """Comparisons with p corrected for their number (Holm)."""
     p_values = holm([compared.comparison.p_value for compared in comparisons])
     return [replace(compared, p_holm=p) for compared, p in zip(comparisons, p_values, strict=True)]
@@ -215,13 +215,13 @@ def corrected(comparisons: Sequence[Compared]) -> list[Compared]:
 
 def compare_systems(
     files: Mapping[tuple[str, str], Sequence[tuple[tuple[int, int], Path]]],
-) -> dict[tuple[str, str, str], Compared]:
+) -> dict[tuple[str, str, str], TaskComparison]:
     """Comparisons by task, system and the system it is compared with, where there are samples in common.
 
     Args:
         files: by system (a baseline's name after `BASELINE`) and task, the samples of each seed.
     """
-    comparisons: dict[tuple[str, str, str], Compared] = {}
+    comparisons: dict[tuple[str, str, str], TaskComparison] = {}
     for task in dict.fromkeys(task for _, task in files):
         rows = {
             system: [(run, read_samples(path, [GOLD_NATS])) for run, path in paths]
@@ -236,7 +236,7 @@ def compare_systems(
     return dict(zip(comparisons, corrected(list(comparisons.values())), strict=True))
 
 
-def is_significant(compared: Compared) -> bool:
+def is_significant(compared: TaskComparison) -> bool:
     """Whether the difference is more than chance: p below 0.05, corrected where several comparisons were made."""
     p = compared.comparison.p_value if compared.p_holm is None else compared.p_holm
     return p is not None and p < LEVEL

@@ -46,20 +46,20 @@ def read_evidence(results: Results, experiment: str | None = None) -> Evidence:
 
     UserError if the experiment has no finished run.
     """
-    every = {stage: results.runs(stage) for stage in ("generate", "train", "evaluate", "explain")}
-    local = {
+    all_runs = {stage: results.runs(stage) for stage in ("generate", "train", "evaluate", "explain")}
+    of_experiment = {
         stage: [run for run in runs if experiment in (None, *run.experiments)]
-        for stage, runs in every.items()
+        for stage, runs in all_runs.items()
     }
-    if experiment and not any(local[stage] for stage in ("generate", "train", "evaluate")):
-        raise UserError(_none(experiment, every))
-    trained, annotated = ({run.id: run for run in every[stage]} for stage in ("train", "generate"))
-    further = [run for run in every["evaluate"] if experiment and FIGURE4 in run.experiments]
-    cells, of_figure4 = (frame(runs, trained, annotated) for runs in (local["evaluate"], further))
+    if experiment and not any(of_experiment[stage] for stage in ("generate", "train", "evaluate")):
+        raise UserError(_none(experiment, all_runs))
+    trained, annotated = ({run.id: run for run in all_runs[stage]} for stage in ("train", "generate"))
+    further = [run for run in all_runs["evaluate"] if experiment and FIGURE4 in run.experiments]
+    cells, of_figure4 = (frame(runs, trained, annotated) for runs in (of_experiment["evaluate"], further))
     selection = select(cells, of_figure4)
-    trainings = _trainings(selection, local["train"], trained)
-    annotation, remarks = _annotation(results, trainings, annotated, local["generate"])
-    explained = {run_id: run for run in reversed(local["explain"]) for run_id in run.made_from}
+    trainings = _trainings(selection, of_experiment["train"], trained)
+    annotation, remarks = _annotation(results, trainings, annotated, of_experiment["generate"])
+    explained = {run_id: run for run in reversed(of_experiment["explain"]) for run_id in run.made_from}
     sampled, unread = _sampled(results, cells, selection, explained)
     files = {(sample.run_id, task): file for sample in sampled for task, file in sample.files.items()}
     measured: dict[str, Any] = {
@@ -84,9 +84,9 @@ def read_evidence(results: Results, experiment: str | None = None) -> Evidence:
     )
 
 
-def _none(experiment: str, every: Mapping[str, Sequence[Run]]) -> str:
+def _none(experiment: str, all_runs: Mapping[str, Sequence[Run]]) -> str:
     """That an experiment has no run, and which others have some."""
-    names = sorted({f"name={name}" for runs in every.values() for run in runs for name in run.experiments})
+    names = sorted({f"name={name}" for runs in all_runs.values() for run in runs for name in run.experiments})
     others = ", ".join(names) or "name=demo, whose runs toolformer demo makes"
     return f"the experiment {experiment} has no finished run: run a stage with name={experiment}, or add {others}"
 

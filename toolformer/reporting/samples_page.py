@@ -59,18 +59,20 @@ def annotated(annotation: Annotation, limit: int = CANDIDATES) -> Row | None:
     tools = in_order(row["tool"] for row in rows)
     documents, listed = [], []
     for index, doc_id in enumerate(ids):
-        own = [row for row in rows if row["doc_id"] == doc_id]
-        own.sort(
+        candidates = [row for row in rows if row["doc_id"] == doc_id]
+        candidates.sort(
             key=lambda row: (not row["kept"], math.inf if row["filter_gain"] is None else -row["filter_gain"])
         )
         text = texts.get(doc_id, {})
-        whole = text.get("text")
+        full_text = text.get("text")
         documents.append({
-            "id": doc_id, "url": text.get("url"), "date": text.get("date"), "left": len(own[OF_DOCUMENT:]),
-            "text": whole and whole[:LONGEST_TEXT], "cut": len(whole or "") > LONGEST_TEXT,
+            "id": doc_id, "url": text.get("url"), "date": text.get("date"), "left": len(candidates[OF_DOCUMENT:]),
+            "text": full_text and full_text[:LONGEST_TEXT], "cut": len(full_text or "") > LONGEST_TEXT,
         })  # fmt: skip
-        own = sorted(own[:OF_DOCUMENT], key=lambda row: (row["position"], row["tool"], row["sample"]))
-        listed += [_candidate(row, index, tools) for row in own]
+        candidates = sorted(
+            candidates[:OF_DOCUMENT], key=lambda row: (row["position"], row["tool"], row["sample"])
+        )
+        listed += [_candidate(row, index, tools) for row in candidates]
     return {
         "tools": [tool_name(tool) for tool in tools],
         "thresholds": [annotation.thresholds.get(tool) for tool in tools],
@@ -162,8 +164,8 @@ def _question(rows: Sequence[Row | None], classes: Sequence[Mapping[str, str]]) 
         "target": [_cut(str(target)) for target in target[:TARGETS]],
         "more": max(0, len(target) - TARGETS),
         "answers": [
-            row and _answer(row) | {"class": own.get(str(row["id"]))}
-            for row, own in zip(rows, classes, strict=True)
+            row and _answer(row) | {"class": classes_by_id.get(str(row["id"]))}
+            for row, classes_by_id in zip(rows, classes, strict=True)
         ],
     }
 

@@ -86,9 +86,11 @@ def _measured_by_the_paper(table: Table) -> Table:
     """The table without those of the paper's columns that hold nothing."""
     cells = zip(*table.rows, strict=True) if table.rows else ((),) * len(table.columns)
     filled = [any(cell.text for cell in column) for column in cells]
-    shown = [not column.paper or held for column, held in zip(table.columns, filled, strict=True)]
-    rows = [[*compress(row, shown)] for row in table.rows]
-    return replace(table, columns=[*compress(table.columns, shown)], rows=rows)
+    is_kept = [
+        not column.paper or has_values for column, has_values in zip(table.columns, filled, strict=True)
+    ]
+    rows = [[*compress(row, is_kept)] for row in table.rows]
+    return replace(table, columns=[*compress(table.columns, is_kept)], rows=rows)
 
 
 def calls(annotation: Annotation) -> Table:

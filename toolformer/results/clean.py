@@ -18,7 +18,7 @@ from toolformer.results.store import Results
 from toolformer.storage import acquired, lock_file
 
 WORK = {"annotate": "shards of finished annotations", "answer": "answers of finished evaluations"}
-"""Folders of steps whose results are no runs. Without them another τ_f is annotated, other benchmarks are answered again."""
+"""Folders of steps whose results are not runs. Without them another τ_f is annotated, other benchmarks are answered again."""
 _KEPT = ("shard_size",)
 """Files that stay of them: with shards of another size a finished annotation would not be found again."""
 CACHE = "tools"

@@ -132,8 +132,8 @@ class Folder:
         """Metrics of a benchmark."""
         self.tasks[task] = {name: float(value) for name, value in values.items()}
 
-    def note(self, **facts: Any) -> None:
-        """Facts of the run: texts and numbers that are no measurements."""
+    def add_facts(self, **facts: Any) -> None:
+        """Facts of the run: texts and numbers that are not measurements."""
         self.facts |= facts
 
     def datasets(self, *datasets: Dataset) -> None:

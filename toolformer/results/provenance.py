@@ -99,24 +99,26 @@ def masked(value: Any, secret: bool = False, digest: bool = False) -> Any:
     if value is None or value == "" or (isinstance(value, bool | int | float) and not secret):
         return value
     text = str(value)
-    shown = without_credentials(text, mark=f"{MASK}@")
+    masked_text = without_credentials(text, mark=f"{MASK}@")
     if secret:
-        shown = text if _VARIABLE.fullmatch(text) else MASK
-    if digest and shown != text:
-        return f"{shown} (sha256 {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]})"
-    return shown
+        masked_text = text if _VARIABLE.fullmatch(text) else MASK
+    if digest and masked_text != text:
+        return (
+            f"{masked_text} (sha256 {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]})"
+        )
+    return masked_text
 
 
-def masked_words(words: Iterable[str]) -> list[str]:
+def masked_overrides(overrides: Iterable[str]) -> list[str]:
     """Overrides of a command line with their secrets masked; all of a value such as `[{env: {A: b}}]`."""
-    shown = []
-    for word in words:
-        key, sign, value = word.partition("=")
+    masked_texts: list[str] = []
+    for override in overrides:
+        key, sign, value = override.partition("=")
         holds_secret = sign and (
             any(map(is_secret, key.lstrip("+~").split("."))) or _SECRET_KEY.search(value)
         )
-        shown.append(f"{key}={masked(value, secret=True)}" if holds_secret else str(masked(word)))
-    return shown
+        masked_texts.append(f"{key}={masked(value, secret=True)}" if holds_secret else str(masked(override)))
+    return masked_texts
 
 
 def masked_flat(config: Mapping[str, Any], limit: int = _VALUE_LIMIT) -> dict[str, str]:
@@ -164,14 +166,14 @@ def model_name(model: str) -> str:
     return Path(model).name if is_path else model
 
 
-def command_of(stage: str, words: Sequence[str], *flags: str) -> str:
+def command_of(stage: str, overrides: Sequence[str], *flags: str) -> str:
     """The command line of a stage, without secrets."""
-    return shlex.join(["toolformer", stage, *flags, *masked_words(words)])
+    return shlex.join(["toolformer", stage, *flags, *masked_overrides(overrides)])
 
 
-def describe(command: str, facts: Mapping[str, object], made_from: Sequence[Run | None] = ()) -> str:
+def describe(command: str, details: Mapping[str, object], made_from: Sequence[Run | None] = ()) -> str:
     """A run's description in Markdown: facts (`{"model": "gpt2"}`), the runs it was made from, the command."""
-    lines = [f"- {key}: `{plain(value)}`" for key, value in facts.items() if value not in (None, "")]
+    lines = [f"- {key}: `{plain(value)}`" for key, value in details.items() if value not in (None, "")]
     lines += [f"- made from {plain(run.name)} (run {run.id})" for run in made_from if run]
     if command:
         # The fence is longer than any in the command, so that nothing in it is markup.
@@ -181,5 +183,5 @@ def describe(command: str, facts: Mapping[str, object], made_from: Sequence[Run 
 
 
 def plain(value: object) -> str:
-    """One line that is no markup."""
+    """One line without markup."""
     return " ".join(str(value).split()).translate(_NO_MARKUP)

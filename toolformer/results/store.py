@@ -181,9 +181,9 @@ class Results:
             made: dict[str, tuple[Any, Any]] = {}
             made[step.name] = step.version, self.versions.get(step.name, step.version)
             for described in mapping(step.inputs.get("tools")).values():
-                of_tool = mapping(described[0]) if isinstance(described, list | tuple) and described else {}
-                now = tool_versions({"_target_": [*of_tool]})
-                made |= {name: (version, now.get(name)) for name, version in of_tool.items()}
+                recorded = mapping(described[0]) if isinstance(described, list | tuple) and described else {}
+                now = tool_versions({"_target_": [*recorded]})
+                made |= {name: (version, now.get(name)) for name, version in recorded.items()}
             for name, (version, current) in made.items():
                 if version != current:
                     raise UserError(

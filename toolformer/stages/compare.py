@@ -12,15 +12,15 @@ from typing import Any
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError, near
 from toolformer.evaluation.metrics import GOLD_NATS
-from toolformer.reporting.frame import KIND, frame, seeds_of
-from toolformer.reporting.pairing import Compared, Row, Seeds, compare_measures, corrected, read_samples
+from toolformer.reporting.frame import SAME_BUT_SEED, frame, seeds_of
+from toolformer.reporting.pairing import Row, Seeds, TaskComparison, compare_measures, corrected, read_samples
 from toolformer.reporting.table import Cell, Column, Content, Table, p_cell
 from toolformer.results import Results, Run
 from toolformer.stages.config.keys import default_of
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """Two runs or groups; every difference is the second minus the first."""
 
     first: str
@@ -28,7 +28,7 @@ class Comparison:
     second: str
     first_name: str
     second_name: str
-    benchmarks: tuple[Compared, ...]
+    benchmarks: tuple[TaskComparison, ...]
     only_first: tuple[str, ...]
     """Benchmarks that the second run does not have, or has no sample of in common."""
     only_second: tuple[str, ...]
@@ -55,7 +55,7 @@ def find_runs(
         return [*runs.values()]
     trained = {run.id: run for run in results.runs("train")}
     cells = frame([*runs.values()], trained, {}).drop_duplicates("id")
-    kinds = [*cells.drop_duplicates(KIND).run]
+    kinds = [*cells.drop_duplicates(SAME_BUT_SEED).run]
     if len(kinds) > 1:
         hint = ""
         keys = [key for key in _differing(kinds[:1], kinds[1:2]) if key.rpartition(".")[2] != "seed"][:6]
@@ -84,39 +84,49 @@ def compare(
     second: str,
     experiment: str | None = None,
     seed: int | None = None,
-) -> Comparison:
+) -> RunComparison:
     """Compares two evaluations or groups, named as in `find_runs`.
 
     Raises:
         UserError: no such runs, one and the same run twice, or no sample in common.
     """
-    one, two = (find_runs(results, reference, experiment, seed) for reference in (first, second))
-    if same := {run.id for run in one} & {run.id for run in two}:
+    first_runs, second_runs = (
+        find_runs(results, reference, experiment, seed) for reference in (first, second)
+    )
+    if same := {run.id for run in first_runs} & {run.id for run in second_runs}:
         raise UserError(f"compare: {first} and {second} are the same run {min(same)[:8]}; name two")
-    samples_one, samples_two = _samples(results, one), _samples(results, two)
-    common = [task for task in samples_one if task in samples_two]
-    found = (compare_measures(task, samples_one[task], samples_two[task]) for task in common)
-    benchmarks = tuple(corrected([compared for measures in found for compared in measures]))
-    settings = _differing(one, two)
+    first_samples, second_samples = _samples(results, first_runs), _samples(results, second_runs)
+    common = [task for task in first_samples if task in second_samples]
+    measured = (compare_measures(task, first_samples[task], second_samples[task]) for task in common)
+    benchmarks = tuple(corrected([compared for measures in measured for compared in measures]))
+    settings = _differing(first_runs, second_runs)
     if not benchmarks:
         what = f"samples of {', '.join(common)}" if common else "benchmark"
         differ = f" (they differ in {', '.join(list(settings)[:6])})" if settings else ""
         raise UserError(f"compare: {first} and {second} have no {what} in common{differ}; evaluate alike")
     compared = {benchmark.task for benchmark in benchmarks}
-    ids = [",".join(run.id for run in runs) for runs in (one, two)]
+    ids = [",".join(run.id for run in runs) for runs in (first_runs, second_runs)]
     alone = [
-        tuple(task for task in samples if task not in compared) for samples in (samples_one, samples_two)
+        tuple(task for task in samples if task not in compared) for samples in (first_samples, second_samples)
     ]
-    same_scoring = len({run.step.version for run in (*one, *two)}) == 1
-    return Comparison(
-        ids[0], ids[1], _title(one), _title(two), benchmarks, alone[0], alone[1], settings, same_scoring
+    same_scoring = len({run.step.version for run in (*first_runs, *second_runs)}) == 1
+    return RunComparison(
+        ids[0],
+        ids[1],
+        _title(first_runs),
+        _title(second_runs),
+        benchmarks,
+        alone[0],
+        alone[1],
+        settings,
+        same_scoring,
     )
 
 
-def _differing(one: Sequence[Run], two: Sequence[Run]) -> dict[str, tuple[str, str]]:
+def _differing(first_runs: Sequence[Run], second_runs: Sequence[Run]) -> dict[str, tuple[str, str]]:
     """The settings that decide a result and differ, by dotted key, with the values of both sides."""
-    keys = sorted({key for run in (*one, *two) for key in _settings(run)})
-    pairs = {key: (_values(one, key), _values(two, key)) for key in keys}
+    keys = sorted({key for run in (*first_runs, *second_runs) for key in _settings(run)})
+    pairs = {key: (_values(first_runs, key), _values(second_runs, key)) for key in keys}
     return {key: (first, second) for key, (first, second) in pairs.items() if first != second}
 
 
@@ -142,15 +152,15 @@ def _value(run: Run, key: str) -> Any:
 
 def _samples(results: Results, runs: Sequence[Run]) -> dict[str, Seeds]:
     """The samples of runs by benchmark, of those that all of them were measured on."""
-    every: list[dict[str, Sequence[Row]]] = []
+    samples_by_run: list[dict[str, Sequence[Row]]] = []
     for run in runs:
         paths = sorted(results.artifact(run, "samples", reduced=True).glob("*.parquet"))
         samples = {path.stem: read_samples(path, [GOLD_NATS]) for path in paths}
-        every.append({task: rows for task, rows in samples.items() if rows})
+        samples_by_run.append({task: rows for task, rows in samples.items() if rows})
     return {
-        task: [(seeds_of(run), samples[task]) for run, samples in zip(runs, every, strict=True)]
-        for task in every[0]
-        if all(task in samples for samples in every)
+        task: [(seeds_of(run), samples[task]) for run, samples in zip(runs, samples_by_run, strict=True)]
+        for task in samples_by_run[0]
+        if all(task in samples for samples in samples_by_run)
     }
 
 
@@ -162,17 +172,17 @@ def _title(runs: Sequence[Run]) -> str:
     parts = filter(None, (SYSTEMS[system].title if system in SYSTEMS else system, facts.get("baseline"), k))
     seeds = f"{len(runs)} seeds" if len(runs) > 1 else ""
     dtypes = dict.fromkeys(str(run.facts["dtype"]) for run in runs if run.facts.get("dtype"))
-    about = filter(None, (*(run.id[:8] for run in runs), seeds, ", ".join(dtypes)))
-    return f"{' '.join(parts)} ({', '.join(about)})"
+    details = filter(None, (*(run.id[:8] for run in runs), seeds, ", ".join(dtypes)))
+    return f"{' '.join(parts)} ({', '.join(details)})"
 
 
-def as_json(comparison: Comparison) -> str:
+def as_json(comparison: RunComparison) -> str:
     """For machines: one JSON object, figures unrounded; an infinite perplexity is null."""
     plain = json.loads(json.dumps(asdict(comparison)), parse_constant=lambda infinite: None)
     return json.dumps(plain, indent=2)
 
 
-def comparison_content(comparison: Comparison) -> Content:
+def comparison_content(comparison: RunComparison) -> Content:
     """For the terminal: what was measured, and the settings that differ, if any do."""
     heads = ("n", "A", "B", "B - A", "only A", "only B", "p", "p (Holm)", "detectable")
     columns = [Column("benchmark", numeric=False), Column("measure", numeric=False), *map(Column, heads)]
@@ -193,7 +203,7 @@ def comparison_content(comparison: Comparison) -> Content:
     return Content(title, parts, remarks=remarks(comparison))
 
 
-def _row(compared: Compared) -> list[Cell]:
+def _row(compared: TaskComparison) -> list[Cell]:
     """One benchmark as a row of the table of differences."""
     comparison = compared.comparison
     digits, measure = 2, "nats of the gold answer"
@@ -218,7 +228,7 @@ def _row(compared: Compared) -> list[Cell]:
     ]
 
 
-def remarks(comparison: Comparison) -> list[str]:
+def remarks(comparison: RunComparison) -> list[str]:
     """One line for each comparison that was impossible or not on equal terms."""
     lines = [
         f"{compared.task}: {alone.total} samples without a partner: {alone.only_first} only in A, "

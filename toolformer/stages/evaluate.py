@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SAMPLES = "samples"
-SHOWN = 40
+TABLE_SAMPLES = 40
 """Samples in the table of MLflow's page, of all benchmarks together."""
 _COLUMNS = ("prompt", "completion", "target", "score", "tool", "call_input", "call_result", "failed")
 
@@ -64,7 +64,9 @@ def evaluate(config: Config, invocation: Invocation = DIRECT) -> Run:
     tools = check_system(job)
     questions = ask(job, results.path(job.system.step), results.path(job.step), job.tasks, job.samples)
     loaded = questions.load()  # bad data begins no run
-    info = invocation.run_info(job.config, f"{config.name}: {job.title}", job.about, sources, **job.facts)
+    info = invocation.run_info(
+        job.config, f"{config.name}: {job.title}", job.description, sources, **job.facts
+    )
     opened = partial(results.open, job.step, info, done=lambda: steps.done(results, job.step, config))
     is_pooled, used = engine.is_pooled(config), dict[str, Usage]()
     with ExitStack() as stack:
@@ -102,7 +104,7 @@ def ask(job: Evaluation, folder: Path, files: Path, tasks: Sequence[str], sample
     Args:
         folder: of its answers.
         files: the folder of what the loaders read.
-        samples: as `suite.load` takes them.
+        samples: as `suite.load_tasks` takes them.
     """
     config = job.config
     for path in (folder, files):
@@ -139,7 +141,7 @@ def answer_and_score(
     lm = questions.lm(instantiate.decoder(config, questions.model, tools), answers)
     used = answering.answer(questions, loaded, lm)
     gold_nats = config.evaluation.gold_nats and config.system != "prompted"
-    return lm, suite.run(lm, loaded, gold_nats=gold_nats), used
+    return lm, suite.evaluate_tasks(lm, loaded, gold_nats=gold_nats), used
 
 
 def _log(
@@ -155,9 +157,9 @@ def _log(
 
     config = job.config
     if questions.day:
-        run.note(day=questions.day.isoformat())
+        run.add_facts(day=questions.day.isoformat())
     metrics = speed([sample for result in results.values() for sample in result.samples])
-    run.note(dtype=str(lm.language_model.dtype).removeprefix("torch."))
+    run.add_facts(dtype=str(lm.language_model.dtype).removeprefix("torch."))
     metrics["parameters"] = lm.language_model.model.num_parameters()
     names = {config.tool[tool].name: tool for tool in config.tools}
     for task, result in results.items():
@@ -170,10 +172,10 @@ def _log(
 
 
 def _dataset(config: Config, task: str, result: TaskResult) -> Dataset:
-    asked = [[sample["id"], sample.get("prompt", sample.get("text_sha256"))] for sample in result.samples]
-    digest = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+    questions = [[sample["id"], sample.get("prompt", sample.get("text_sha256"))] for sample in result.samples]
+    digest = hashlib.sha256(json.dumps(questions).encode()).hexdigest()
     source = f"{config.paths.data_dir}/{task}" if config.paths.data_dir else task
-    return Dataset(task, digest, "evaluation", source, len(asked))
+    return Dataset(task, digest, "evaluation", source, len(questions))
 
 
 def _table(run: Folder, results: Mapping[str, TaskResult]) -> None:
@@ -182,7 +184,7 @@ def _table(run: Folder, results: Mapping[str, TaskResult]) -> None:
     rows = [
         {"task": task, "id": sample["id"], **{key: sample[key] for key in _COLUMNS}}
         for task, samples in answered.items()
-        for sample in samples[: max(1, SHOWN // len(answered))]
+        for sample in samples[: max(1, TABLE_SAMPLES // len(answered))]
     ]
     if rows:
         content = {"columns": list(rows[0]), "data": [list(row.values()) for row in rows]}

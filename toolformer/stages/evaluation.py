@@ -47,7 +47,7 @@ class Evaluation:
         return " ".join(filter(None, (SYSTEMS[config.system].title, system.model_name, k, wording)))
 
     @property
-    def about(self) -> dict[str, str]:
+    def description(self) -> dict[str, str]:
         """Lines of the run's description."""
         names = {
             "system": SYSTEMS[self.config.system].title,

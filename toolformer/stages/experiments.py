@@ -19,7 +19,7 @@ from typing import Any
 from toolformer.decoding.settings import PAPER_SYSTEMS, SYSTEMS
 from toolformer.errors import UserError, one_line
 from toolformer.results import Run
-from toolformer.results.provenance import command_of, masked_words
+from toolformer.results.provenance import command_of, masked_overrides
 from toolformer.stages import instantiate, steps
 from toolformer.stages.config import Config, compose, validate
 from toolformer.stages.invocation import Invocation, run_stage, title_label
@@ -28,7 +28,7 @@ from toolformer.step import STAGES, ReadBy, Step, marks_of
 log = logging.getLogger(__name__)
 
 _ORDER = [*STAGES]
-SHOWN = ("explain", "report")
+_SHOWING = ("explain", "report")
 """Stages that show what others made."""
 
 
@@ -78,14 +78,17 @@ def plan(overrides: Sequence[str]) -> Plan:
 
     UserError for bad input in any job.
     """
-    overrides = [word.lstrip("+") if "+experiment=" in word else word for word in overrides]
-    names = [word.partition("=")[2] for word in overrides if word.startswith("experiment=")]
+    overrides = [override.lstrip("+") if "+experiment=" in override else override for override in overrides]
+    names = [override.partition("=")[2] for override in overrides if override.startswith("experiment=")]
     if len(names) != 1 or not names[0] or "," in names[0]:
         raise UserError("run: name one experiment, for example toolformer run experiment=smoke")
     (name,) = names
     jobs: dict[str, Job] = {}
     for member in validate(compose("report", overrides)).run.experiments or [name]:
-        of_member = [f"experiment={member}" if word.startswith("experiment=") else word for word in overrides]
+        of_member = [
+            f"experiment={member}" if override.startswith("experiment=") else override
+            for override in overrides
+        ]
         _collect(of_member, member, jobs)
     ordered = sorted(jobs.values(), key=lambda job: _ORDER.index(job.stage))
     _warn_of_moot(overrides, {job.stage for job in ordered})
@@ -128,21 +131,21 @@ def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> None:
     step_keys: dict[tuple[str, ...], str] = {}
     for stage in sorted(stages, key=_ORDER.index):
         for chosen in _choices(stages[stage], overrides):
-            words = [*overrides, *chosen]
-            config = validate(compose(stage, words))
+            job_overrides = [*overrides, *chosen]
+            config = validate(compose(stage, job_overrides))
             label = [*chosen]
             if stage in ("evaluate", "explain", "report"):
                 label += [f"name={config.name}" if stage == "report" else ",".join(config.benchmarks)]
             step, source = _step(stage, config, jobs | planned)
-            job = Job(stage, step, " ".join(masked_words(label)), words, chosen, config, source)
+            job = Job(stage, step, " ".join(masked_overrides(label)), job_overrides, chosen, config, source)
             planned.setdefault(job.key, jobs.get(job.key) or job)
             step_keys[stage, *chosen] = step.key()
     _check_choices(stages, overrides, step_keys)
-    last = max((stage for stage in stages if stage not in SHOWN), key=_ORDER.index, default="report")
-    wanted = [job for job in planned.values() if job.stage in (last, *SHOWN)]
-    for job in wanted:  # and what they read: nothing is annotated or trained that nobody reads
-        wanted += [job.source] if job.source else []
-    jobs |= {key: job for key, job in planned.items() if job in wanted and key not in jobs}
+    last = max((stage for stage in stages if stage not in _SHOWING), key=_ORDER.index, default="report")
+    needed = [job for job in planned.values() if job.stage in (last, *_SHOWING)]
+    for job in needed:  # and what they read: nothing is annotated or trained that nobody reads
+        needed += [job.source] if job.source else []
+    jobs |= {key: job for key, job in planned.items() if job in needed and key not in jobs}
 
 
 def _choices(swept: Mapping[str, Sequence[Any]], overrides: Sequence[str]) -> Iterator[list[str]]:
@@ -157,7 +160,7 @@ def _choices(swept: Mapping[str, Sequence[Any]], overrides: Sequence[str]) -> It
 
 
 def _keys(overrides: Sequence[str]) -> set[str]:
-    return {word.lstrip("+~").partition("=")[0] for word in overrides}
+    return {override.lstrip("+~").partition("=")[0] for override in overrides}
 
 
 def _written(value: Any) -> str:
@@ -225,7 +228,9 @@ def _check_choices(
         others: dict[tuple[str, ...], set[str]] = {}
         for chosen, step in step_keys.items():
             if options & {*chosen}:
-                others.setdefault(tuple(word for word in chosen if word not in options), set()).add(step)
+                others.setdefault(
+                    tuple(override for override in chosen if override not in options), set()
+                ).add(step)
         if len(values) > 1 and others and all(len(distinct) == 1 for distinct in others.values()):
             raise UserError(
                 f"run: {key}={','.join(map(_written, values))} makes no difference beside {named[0]}; leave one of the two out"
@@ -233,16 +238,16 @@ def _check_choices(
 
 
 def _named_runs(overrides: Sequence[str]) -> list[str]:
-    return [word for word in overrides if re.match(r"(dataset|checkpoint)=(?!latest$)", word)]
+    return [override for override in overrides if re.match(r"(dataset|checkpoint)=(?!latest$)", override)]
 
 
 def _warn_of_moot(overrides: Sequence[str], stages: Collection[str]) -> None:
     """Names the overrides that only stages read whose results are named."""
     readers = {key: mark.stages for key, mark in marks_of(Config, ReadBy).items() if mark}
     moot = [
-        word
-        for word in masked_words(overrides)
-        for key in _keys([word])
+        override
+        for override in masked_overrides(overrides)
+        for key in _keys([override])
         if not {"run", *stages} & {*readers.get(key.partition(".")[0], stages)}
     ]
     if moot and (named := _named_runs(overrides)):

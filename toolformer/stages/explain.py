@@ -67,18 +67,20 @@ def ladder(config: Config, run: Run, invocation: Invocation = DIRECT) -> Run:
     tools = instantiate.tools(config, inference=True)
     answers_folder = results.path(job.system.step)
     with AnswerFile(answers_folder / ANSWERS) as answers:
-        climb = _Climb(job, run, results, tools, answers)
+        oracle_run = _OracleRun(job, run, results, tools, answers)
         inherited = {name: run.facts.get(name) for name in _INHERITED}
-        info = invocation.run_info(config, f"explain {run.name}", climb.about(), [run], **inherited)
+        info = invocation.run_info(
+            config, f"explain {run.name}", oracle_run.description(), [run], **inherited
+        )
         with results.open(step, info) as active:
             if isinstance(active, Run):
                 return _logged(run, active)
             assert active
-            climb.log(active)
+            oracle_run.log(active)
     return results.get(step.key())
 
 
-class _Climb:
+class _OracleRun:
     """The oracle conditions of an evaluation's examples."""
 
     def __init__(
@@ -90,15 +92,15 @@ class _Climb:
         day = run.facts.get("day")
         self.day = datetime.date.fromisoformat(day) if day else None
         # The conditions call, whatever the run did.
-        asked = evaluation.ask(
+        questions = evaluation.ask(
             replace(job, system=job.system.calling()),
             results.path(job.system.step),
             results.path(job.system.step) / LADDER,
             list(samples),
             ids,
         )
-        self.asked = replace(asked, day=self.day)
-        self.loaded = self.asked.load()
+        self.questions = replace(questions, day=self.day)
+        self.loaded = self.questions.load()
         off = self.loaded.switched_off
         self.samples = {task: rows for task, rows in samples.items() if usable(task, tools, off[task])}
         if not self.samples:
@@ -106,9 +108,9 @@ class _Climb:
                 f"explain: run {run.id[:8]} has no benchmark whose right call is known and tool in use"
             )
         log.info("explain: %s", ", ".join(self.samples))
-        _check_asked(self.loaded, self.samples, run)
+        _check_prompts(self.loaded, self.samples, run)
 
-    def about(self) -> dict[str, object]:
+    def description(self) -> dict[str, object]:
         """For the description."""
         system = SYSTEMS[self.job.config.system].title
         return {"evaluation": self.run.id, "system": system, "benchmarks": ", ".join(self.samples)}
@@ -116,17 +118,17 @@ class _Climb:
     def log(self, active: Folder) -> None:
         """Decodes what is missing, and writes the class of each example."""
         decoder = instantiate.decoder(self.job.config, self.job.system.model, self.tools)
-        active.note(dtype=str(decoder.language_model.dtype).removeprefix("torch."))
-        climbing = Ladder(decoder, lambda decoder, more: self.asked.lm(decoder, self.answers, more), self.day)
+        active.add_facts(dtype=str(decoder.language_model.dtype).removeprefix("torch."))
+        oracles = Ladder(
+            decoder, lambda decoder, more: self.questions.lm(decoder, self.answers, more), self.day
+        )
         for task, samples in self.samples.items():
             off = self.loaded.switched_off[task]
-            rows = climbing.climb(task, self.loaded.tasks["tasks"][task], off, samples)
+            rows = oracles.climb(task, self.loaded.tasks["tasks"][task], off, samples)
             active.task(task, metrics_of(rows))
             active.artifact(evaluation.write_rows(active.path / LADDER / f"{task}.parquet", rows), LADDER)
             counts = Counter(row["class"] for row in rows).most_common()
-            log.info(
-                "explain: %s: %s", task, ", ".join(f"{name.replace('_', ' ')} {n}" for name, n in counts)
-            )
+            log.info("explain: %s: %s", task, ", ".join(f"{CLASSES[name]} {n}" for name, n in counts))
         log_faults(usages(self.tools))
 
 
@@ -161,8 +163,8 @@ def explanation_content(results: Results, run: Run) -> Content:
         tables += [annotation_tables.leaking(leaks)] if (leaks := leaking(annotation)) else []
     else:
         tables = [tabled.ladder(run.tasks)]
-    about = ", ".join(filter(None, (run.id[:8], str(run.facts.get("dtype", "")))))
-    return Content(f"{run.name} ({about})", tables)
+    details = ", ".join(filter(None, (run.id[:8], str(run.facts.get("dtype", "")))))
+    return Content(f"{run.name} ({details})", tables)
 
 
 def metrics_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -188,7 +190,7 @@ def _samples(results: Results, run: Run) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _check_asked(loaded: Loaded, samples: Mapping[str, Sequence[Mapping[str, Any]]], run: Run) -> None:
+def _check_prompts(loaded: Loaded, samples: Mapping[str, Sequence[Mapping[str, Any]]], run: Run) -> None:
     for name, rows in samples.items():
         task = loaded.tasks["tasks"][name]
         prompts = {str(doc["id"]): task.doc_to_text(doc) for doc in task.dataset[task.config.test_split]}

@@ -157,7 +157,7 @@ def _merge(work: _Work, run: Folder, done: engine.Progress) -> None:
     for tool, counts in funnel.items():
         metrics |= {f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)}
     run.metrics(metrics)
-    run.note(dtype=dtype_name(config.lm.dtype, config.lm.device))
+    run.add_facts(dtype=dtype_name(config.lm.dtype, config.lm.device))
     log_faults(used)
     for file in RESULTS:
         run.artifact(run.path / file)

@@ -40,10 +40,10 @@ def index(config: Config) -> tuple[Path, int]:
     corpus = instantiate.corpus(config.corpus)
     # What parts paragraphs matters to annotation only.
     described = {key: value for key, value in asdict(config.corpus).items() if key != "paragraphs"}
-    about = {"corpus": described, "passage_words": settings.passage_words, "contents": _contents(corpus)}
+    entries = {"corpus": described, "passage_words": settings.passage_words, "contents": _contents(corpus)}
     manifest = manifest_of(folder)
     made = {"backend": settings.backend, "version": VERSIONS[settings.backend]}
-    is_ours = manifest is not None and {**about, **made}.items() <= manifest.items()
+    is_ours = manifest is not None and {**entries, **made}.items() <= manifest.items()
     if manifest and is_ours:
         if is_intact(folder):
             log.info("index: %s is already there", folder)
@@ -68,7 +68,7 @@ def index(config: Config) -> tuple[Path, int]:
     passages = passages_of(Bar(corpus, desc="index", unit="documents", smoothing=0.1), settings.passage_words)
     with writing(folder / MANIFEST):
         return folder, write(
-            folder, settings.backend, lambda path: build(passages, path), about, replace=is_ours
+            folder, settings.backend, lambda path: build(passages, path), entries, replace=is_ours
         )
 
 

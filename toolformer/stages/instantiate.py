@@ -69,8 +69,8 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
     for key in keys if keys is not None else config.tools:
         tool = config.tool[key]
         arguments = {**tool.implementation, **(tool.inference if inference else {})}
-        place = f"tool.{key}.implementation"
-        _check_files(place, arguments)
+        key_path = f"tool.{key}.implementation"
+        _check_files(key_path, arguments)
         try:
             implementation = instantiate(arguments)
             if not isinstance(implementation, Tool):
@@ -83,9 +83,9 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
                 raise error.__cause__ from error
             part = re.search(r"^full_key: (\S+)", str(error), re.MULTILINE)
             reason = one_line(error.__cause__ or error)
-            raise UserError(f"{place}{'.' + part[1] if part else ''}: {reason}") from error
+            raise UserError(f"{key_path}{'.' + part[1] if part else ''}: {reason}") from error
         except UserError as error:
-            raise UserError(f"{place}: {error}") from error
+            raise UserError(f"{key_path}: {error}") from error
         identity = cache_key(implementation, arguments) if tool.cache else None
         cache: ResultCache | None = None
         if identity is not None:
@@ -97,26 +97,28 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
     return made
 
 
-def _check_files(place: str, arguments: Mapping[str, Any]) -> None:
+def _check_files(key_path: str, arguments: Mapping[str, Any]) -> None:
     """Files and model folders that a tool would open at its first call, hours after the command was given."""
     for name, value in arguments.items():
         if isinstance(value, Mapping):
-            _check_files(f"{place}.{name}", value)
+            _check_files(f"{key_path}.{name}", value)
         elif isinstance(value, str) and (
             name.endswith("_path")
             or (name in ("model", "tokenizer") and value.startswith(("/", "./", "../", "~")))
         ):
             if not Path(value).expanduser().exists():
-                raise UserError(f"{place}.{name}: there is no file or folder {value}; name one that is there")
+                raise UserError(
+                    f"{key_path}.{name}: there is no file or folder {value}; name one that is there"
+                )
 
 
 def tool_settings(config: Config, key: str) -> ToolSettings:
     """How calls of a tool are proposed and kept."""
-    given = {**vars(config.propose), **vars(config.tool[key]), "key": key, "prompt": _prompt(config, key)}
-    given["max_call_tokens"] = config.tool[key].max_call_tokens or config.propose.max_call_tokens
-    if given["filter_threshold"] is None:
-        given["filter_threshold"] = config.filter_threshold
-    return ToolSettings(**{field.name: given[field.name] for field in fields(ToolSettings)})
+    values = {**vars(config.propose), **vars(config.tool[key]), "key": key, "prompt": _prompt(config, key)}
+    values["max_call_tokens"] = config.tool[key].max_call_tokens or config.propose.max_call_tokens
+    if values["filter_threshold"] is None:
+        values["filter_threshold"] = config.filter_threshold
+    return ToolSettings(**{field.name: values[field.name] for field in fields(ToolSettings)})
 
 
 def _prompt(config: Config, key: str) -> Prompt:
@@ -130,7 +132,7 @@ def _prompt(config: Config, key: str) -> Prompt:
     tool = config.tool[key]
     prompt: Prompt | None
     if tool.demonstrations:
-        place = f"tool.{key}.demonstrations"
+        label = f"tool.{key}.demonstrations"
         prompt = Prompt(
             tool.instruction or "", tuple((pair.text, pair.annotated) for pair in tool.demonstrations)
         )
@@ -139,12 +141,12 @@ def _prompt(config: Config, key: str) -> Prompt:
             f"tool.{key}.example is missing: give a call with its result, {tool.name}(...) -> ..."
         )
     else:
-        place = str(prompt_sets.prompt_path(config.prompts, tool.prompt or key))
+        label = str(prompt_sets.prompt_path(config.prompts, tool.prompt or key))
         prompt = prompt_sets.find_prompt(config.prompts, tool.prompt or key)
     if prompt is None:
-        raise UserError(f"tool.{key}.prompt: there is no {place}; give one, or leave the tool out")
+        raise UserError(f"tool.{key}.prompt: there is no {label}; give one, or leave the tool out")
     if reason := prompt_sets.check_prompt(prompt, tool.name):
-        raise UserError(f"{place}: {reason}")
+        raise UserError(f"{label}: {reason}")
     return prompt
 
 
@@ -184,21 +186,21 @@ def of_system(config: Config, tools: Mapping[str, Tool]) -> dict[str, Any]:
 
 def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]:
     """The sentences that show calls of each tool: its own, else made of the calls that its author gives as examples."""
-    shown: dict[str, list[str]] = {}
+    sentences: dict[str, list[str]] = {}
     for key, tool in tools.items():
         described = tool.description or Description(tool.name)
-        given = config.tool[key].example
+        example = config.tool[key].example
         try:
-            shown[key] = examples.with_name(tool.examples, tool.name) or examples.described(
-                tool.name, described.summary, [given] if given else described.examples
+            sentences[key] = examples.with_name(tool.examples, tool.name) or examples.described(
+                tool.name, described.summary, [example] if example else described.examples
             )
         except CallSyntaxError as error:
             raise UserError(f"tool.{key}.example: {error}") from error
-        if not shown[key]:
+        if not sentences[key]:
             raise UserError(
                 f"tool.{key}.example is missing: give a call with its result, {tool.name}(...) -> ..."
             )
-    return shown
+    return sentences
 
 
 def results(config: Config) -> Results:

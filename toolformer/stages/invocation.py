@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from toolformer.results import Run, RunInfo
-from toolformer.results.provenance import describe, git_commit, masked_words, run_name
+from toolformer.results.provenance import describe, git_commit, masked_overrides, run_name
 from toolformer.stages.config import Config
 
 _IN_TITLES = ("system=", "decoding.k=", "model=", "data=", "dataset=", "checkpoint=", "wording=")
@@ -28,7 +28,7 @@ class Invocation:
         self,
         config: Config,
         name: str,
-        about: Mapping[str, object],
+        details: Mapping[str, object],
         made_from: Sequence[Run] = (),
         **facts: Any,
     ) -> RunInfo:
@@ -36,11 +36,11 @@ class Invocation:
 
         Args:
             name: the title, to which the label is added.
-            about: lines of the description.
+            details: lines of the description.
             facts: as `Run.facts`.
         """
         title = run_name(f"{name} {self.label}")
-        description = describe(self.command, about, made_from)
+        description = describe(self.command, details, made_from)
         return RunInfo(title, asdict(config), self.command, config.name, self.parent, description, facts)
 
 
@@ -55,7 +55,9 @@ def run_stage(stage: str, config: Config, invocation: Invocation = DIRECT) -> An
 
 def title_label(overrides: Iterable[str]) -> str:
     """The overrides that distinguish a run, without those that its title shows anyway, and without secrets."""
-    return " ".join(masked_words(word for word in overrides if not word.startswith(_IN_TITLES)))
+    return " ".join(
+        masked_overrides(override for override in overrides if not override.startswith(_IN_TITLES))
+    )
 
 
 def already_done(run: Run) -> str:

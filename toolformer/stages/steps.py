@@ -264,7 +264,7 @@ def named_annotations(config: Config) -> list[Run]:
     references = config.dataset.split("+")
     # With generate.seed trainings of all seeds read one annotation, but for calls that are kept by chance, by `seed`.
     seed = None if config.generate.seed is not None and not config.filter.chance else config.seed
-    runs = [results.resolve("generate", each, config.name, seed) for each in references]
+    runs = [results.resolve("generate", reference, config.name, seed) for reference in references]
     if len({run.id for run in runs}) < len(runs):
         raise UserError(f"dataset: {config.dataset} names a run twice; name each annotation once")
     return runs
@@ -284,7 +284,7 @@ def named_training(config: Config) -> Run | None:
     if run.facts.get("data") != data:
         raise UserError(f"checkpoint: run {run.id[:8]} has data={run.facts.get('data')}, not {data}")
     base = str(run.setting("model", config.model))
-    if config.model in (LATEST, Config().model) or _is_same_place(base, config.model):
+    if config.model in (LATEST, Config().model) or _is_same_path(base, config.model):
         return run
     raise UserError(
         f"model={config.model}: checkpoint {run.id[:8]} was trained from {base}; name one that was trained from {config.model} "
@@ -354,5 +354,5 @@ def _tool_files(config: Config) -> dict[str, Any]:
     return {key: [versions(tool), files(tool)] for key, tool in settings.items()}
 
 
-def _is_same_place(one: str, other: str) -> bool:
-    return Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
+def _is_same_path(first: str, second: str) -> bool:
+    return Path(first).expanduser().resolve() == Path(second).expanduser().resolve()

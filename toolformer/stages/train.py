@@ -93,9 +93,9 @@ def train(config: Config, invocation: Invocation = DIRECT) -> Run | None:
         return None
     model, corpus = model_name(config.model), str(job.datasets[0].facts.get("corpus", ""))
     name, threshold = f"train {config.name}: {model} {config.data} {corpus}", _threshold(job.datasets)
-    about = {"model": model, "data": config.data, "τ_f": threshold}
+    description = {"model": model, "data": config.data, "τ_f": threshold}
     info = invocation.run_info(
-        config, f"{name} τ_f={threshold}", about, job.datasets, data=config.data, threshold=threshold
+        config, f"{name} τ_f={threshold}", description, job.datasets, data=config.data, threshold=threshold
     )
     # Processes that train together cannot wait one by one.
     alone = distributed.processes() == 1
@@ -131,13 +131,16 @@ def _train(job: _Job, results: Results, run: Folder) -> None:
     from toolformer.lm.loading import dtype_name
 
     config = job.config
-    run.note(dtype=dtype_name(config.lm.dtype, config.lm.device))
+    run.add_facts(dtype=dtype_name(config.lm.dtype, config.lm.device))
     kind = "C*" if config.data == "augmented" else "C"
     run.datasets(
-        *(_dataset(kind, each, f"dataset_{config.data}.parquet", results) for each in job.datasets),
         *(
-            _dataset("without calls", each, _WITHOUT_CALLS, results)
-            for each in job.datasets
+            _dataset(kind, annotation, f"dataset_{config.data}.parquet", results)
+            for annotation in job.datasets
+        ),
+        *(
+            _dataset("without calls", annotation, _WITHOUT_CALLS, results)
+            for annotation in job.datasets
             if config.trainer.plain_share
         ),
         *_heldout_datasets(job, results),
@@ -159,7 +162,7 @@ def _train(job: _Job, results: Results, run: Folder) -> None:
         run.metrics({"overall_tokens_per_second": result.tokens / result.seconds})
     # Two trainings with the same settings may come to different weights.
     digest = hashlib.sha256(json.dumps(sorted(result.sha256.items())).encode()).hexdigest()
-    run.note(model=result.model_path.name, weights=digest[:16])
+    run.add_facts(model=result.model_path.name, weights=digest[:16])
 
 
 def _heldout_datasets(job: _Job, results: Results) -> list[Dataset]:
@@ -228,22 +231,22 @@ def _texts_without_calls(config: Config, datasets: Sequence[Run], results: Resul
 
     UserError if there are too few.
     """
-    from toolformer.training.data import draw, further_texts
+    from toolformer.training.data import plain_texts_needed, sample_texts
 
     def texts(name: str) -> set[str]:
         return {row["text"] for run in datasets for row in read_dataset(results, run, name)}
 
     share = config.trainer.plain_share
-    wanted = further_texts(count, share)
-    there = texts(_WITHOUT_CALLS) - texts("dataset_plain.parquet")
-    if len(there) < wanted:
+    needed = plain_texts_needed(count, share)
+    available = texts(_WITHOUT_CALLS) - texts("dataset_plain.parquet")
+    if len(available) < needed:
         # Rounded down, for a share that is rounded up may ask for one more.
-        largest = math.floor(len(there) / (len(there) + count) * 10_000) / 10_000
+        largest = math.floor(len(available) / (len(available) + count) * 10_000) / 10_000
         raise UserError(
-            f"trainer.plain_share is {share:g}, which for {count} texts asks for {wanted} in which no call was kept; there are "
-            f"{len(there)}: set it to {largest:g} at most, or annotate more texts"
+            f"trainer.plain_share is {share:g}, which for {count} texts asks for {needed} in which no call was kept; there are "
+            f"{len(available)}: set it to {largest:g} at most, or annotate more texts"
         )
-    return draw(there, wanted, config.seed)
+    return sample_texts(available, needed, config.seed)
 
 
 def rows_to_train(results: Results, datasets: Sequence[Run], limit: int, seed: int) -> list[dict[str, Any]]:
@@ -259,8 +262,8 @@ def rows_to_train(results: Results, datasets: Sequence[Run], limit: int, seed: i
         kept = read_dataset(results, run, "dataset_augmented.parquet")
         rows += [{**row, "plain": plain[row["doc_id"]]} for row in kept]
     if not rows:
-        shown = " and ".join(run.id[:8] for run in datasets)
-        raise UserError(f"dataset: run {shown} kept no call; lower filter_threshold, or annotate more texts")
+        ids = " and ".join(run.id[:8] for run in datasets)
+        raise UserError(f"dataset: run {ids} kept no call; lower filter_threshold, or annotate more texts")
     return limit_per_tool(rows, limit=limit, seed=seed)
 
 
@@ -297,14 +300,14 @@ def _check_tokenizer(dataset: Run, model: str) -> None:
     if annotator == model:
         return
     from toolformer.lm.loading import load_tokenizer
-    from toolformer.training.tokens import cut_alike
+    from toolformer.training.tokens import tokenizers_agree
 
     try:
         theirs = load_tokenizer(annotator)
     except UserError:
         log.info("train: the tokenizer of %s, which annotated, is not available to compare with", annotator)
         return
-    if not cut_alike(theirs, load_tokenizer(model)):
+    if not tokenizers_agree(theirs, load_tokenizer(model)):
         raise UserError(
             f"dataset: {annotator} annotated it, whose tokenizer is not {model}'s; set trainer.other_tokenizer=true"
         )

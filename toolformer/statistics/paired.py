@@ -59,20 +59,22 @@ def compare(first: Sequence[Answers], second: Sequence[Answers], is_perplexity: 
     (50.0, 75.0, 25.0, 1, 2, 1.0)
     """
     paired = [_differences(*pair) for pair in zip(first, second, strict=True)]
-    one, two = (table(side).effect.value for side in (first, second))
+    first_mean, second_mean = (table(side).effect.value for side in (first, second))
     differences = table(paired)
     effect = differences.effect
     test = OVER_SEEDS if not differences.is_crossed else CROSSED if len(first) > 1 else OVER_QUESTIONS
     if is_perplexity:
-        one, two = exponential(-one), exponential(-two)
+        first_mean, second_mean = exponential(-first_mean), exponential(-second_mean)
         low, high = effect.ends
         ratio = Estimate(*(exponential(-nats) for nats in (effect.value, high, low)))
         detectable = None if effect.detectable is None else exponential(effect.detectable)
-        return Comparison(differences.n, one, two, ratio, effect.p_value, test, detectable)
+        return Comparison(differences.n, first_mean, second_mean, ratio, effect.p_value, test, detectable)
     is_shared = [question for question in paired[0] if all(question in run for run in paired)]
-    asked = [is_shared if differences.is_crossed else [*run] for run in paired]
+    questions_by_run = [is_shared if differences.is_crossed else [*run] for run in paired]
     values = [
-        run[question][0] for run, questions in zip(paired, asked, strict=True) for question in questions
+        run[question][0]
+        for run, questions in zip(paired, questions_by_run, strict=True)
+        for question in questions
     ]
     lost, gained = sum(value < 0 for value in values), sum(value > 0 for value in values)
     p_value = effect.p_value
@@ -84,7 +86,9 @@ def compare(first: Sequence[Answers], second: Sequence[Answers], is_perplexity: 
         p_value, test = mcnemar(lost, gained), MCNEMAR
     ends = _ends(effect, differences, is_binary)
     difference = Estimate(effect.value, *ends)
-    return Comparison(differences.n, one, two, difference, p_value, test, effect.detectable, lost, gained)
+    return Comparison(
+        differences.n, first_mean, second_mean, difference, p_value, test, effect.detectable, lost, gained
+    )
 
 
 def _differences(first: Answers, second: Answers) -> Answers:

@@ -122,6 +122,6 @@ def encodable(text: str) -> str:
 
 
 def is_full_gpu(error: BaseException) -> bool:
-    """Whether an exception says that a device's memory is full, which is no fault of a tool."""
+    """Whether an exception says that a device's memory is full, which is not the tool's fault."""
     torch = sys.modules.get("torch")  # where it was not imported, nothing can have filled a GPU
     return torch is not None and isinstance(error, torch.OutOfMemoryError)

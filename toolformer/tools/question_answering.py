@@ -102,7 +102,9 @@ class QuestionAnswering(Reader):
 
     def prompt(self, question: str, passages: Sequence[Passage]) -> str:
         """The best passage comes last, next to the question."""
-        worked = [f"Text: {text}\nQuestion: {asked}\nAnswer: {answer}" for text, asked, answer in EXAMPLES]
+        worked = [
+            f"Text: {text}\nQuestion: {question}\nAnswer: {answer}" for text, question, answer in EXAMPLES
+        ]
         texts = [
             f"{passage.title} > {' '.join(passage.text.split()[: self.passage_words])}"
             for passage in reversed(passages)

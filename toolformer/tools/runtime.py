@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds before the first retry (and up to FIRST_WAIT more at random), doubled with each further one."""
-NOT_ASKED = "tool hangs (not asked)"
+NOT_CALLED = "tool hangs (not asked)"
 """The reason for a call that got no thread: too many are busy with calls that hang."""
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -162,7 +162,7 @@ class ToolRuntime(Tool):
             if isinstance(answers, Late):
                 # A call that was not begun may be retried, which waits for a thread again.
                 begun = answers is Late.RUNNING
-                reason = f"no answer within {seconds:g} s a call" if begun else NOT_ASKED
+                reason = f"no answer within {seconds:g} s a call" if begun else NOT_CALLED
                 answers = [Result(reason=reason, fault=True, final=begun)] * len(inputs[part])
             results += answers
         if late := sum(isinstance(answers, Late) for answers in answered):

@@ -122,11 +122,11 @@ class MlflowRun:
         }
         if tables := [{"path": name, "type": "table"} for name in _TABLES if name in run.digests]:
             tags["mlflow.loggedArtifacts"] = json.dumps(tables)
-        given = {key: value for key, value in tags.items() if value not in (None, "")}
-        return masked_flat(given, TAG_LIMIT) | {"key": run.id}  # no secret, whatever its name
+        present = {key: value for key, value in tags.items() if value not in (None, "")}
+        return masked_flat(present, TAG_LIMIT) | {"key": run.id}  # no secret, whatever its name
 
     def _metrics(self, run: Run) -> Iterator[tuple[str, float, int, int]]:
-        """The metrics of the result that are no curves; `Score/TASK` and `Perplexity/TASK` repeat the main ones.
+        """The metrics of the result that are not curves; `Score/TASK` and `Perplexity/TASK` repeat the main ones.
 
         These come first where MLflow compares runs.
         """

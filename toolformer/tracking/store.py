@@ -48,7 +48,7 @@ Runs of Toolformer's stages: `generate` annotates a corpus, `train` finetunes on
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 """With this tag the pages of MLflow show an experiment as model training, where no view of all experiments is chosen."""
 _PUBLIC = ("mlflow-artifacts", "s3", "gs", "wasbs", "abfss", "dbfs")
-"""Schemes of the addresses to which a server may send artifacts: a folder of this machine is none."""
+"""Schemes of the addresses to which a server may send artifacts: a folder of this machine is not among them."""
 _SQLITE = "sqlite:///"
 _SERVED = ("http://", "https://", "databricks")
 
@@ -118,8 +118,8 @@ class Store:
     @cached_property
     def experiment(self) -> str:
         """The id of the experiment, which is made if it does not exist."""
-        if found := self.client.get_experiment_by_name(EXPERIMENT):
-            return str(found.experiment_id)
+        if experiment := self.client.get_experiment_by_name(EXPERIMENT):
+            return str(experiment.experiment_id)
         location = ARTIFACTS if self.database else None if self.is_served else self.artifacts.as_uri()
         try:
             self.client.create_experiment(EXPERIMENT, location, tags={NOTE: _DESCRIPTION, **_KIND})
@@ -130,8 +130,8 @@ class Store:
     def find(self, key: str) -> Any:
         """The newest run with this tag `key` that was not deleted; None if there is none."""
         condition = f"tags.key = '{key}'"
-        found = self.client.search_runs([self.experiment], condition, max_results=1)
-        return found[0] if found else None
+        runs = self.client.search_runs([self.experiment], condition, max_results=1)
+        return runs[0] if runs else None
 
     def put(self, row: Any, path: Path, folder: str = "") -> None:
         """Makes a file an artifact of a run, below `folder`; a SQLite store shares it with the run's folder.

@@ -81,7 +81,9 @@ def whole(lengths: Sequence[int], size: int) -> Layout:
     return layout
 
 
-def single(lengths: Sequence[int], order: Iterable[int], size: int, limit: int | None = None) -> Layout:
+def one_per_sequence(
+    lengths: Sequence[int], order: Iterable[int], size: int, limit: int | None = None
+) -> Layout:
     """One document, or one window of a long one, per sequence: for models that cannot keep documents apart."""
     pieces = chain.from_iterable(_windows(document, lengths[document], size) for document in order)
     return [[piece] for piece in islice(pieces, limit)]
@@ -181,12 +183,12 @@ def limit_per_tool(rows: Sequence[Row], limit: int = 25_000, seed: int = 0) -> l
     return [rows[index] for index in sorted(chosen)]
 
 
-def further_texts(texts: int, share: float) -> int:
+def plain_texts_needed(texts: int, share: float) -> int:
     """How many texts must be added to so many for the added ones to be this share of all."""
     return round(share / (1 - share) * texts)
 
 
-def draw(texts: Iterable[str], count: int, seed: int = 0) -> list[str]:
+def sample_texts(texts: Iterable[str], count: int, seed: int = 0) -> list[str]:
     """`count` different texts of these, or all if there are fewer; which ones does not depend on the texts' order.
 
     Fewer are the first ones of more.

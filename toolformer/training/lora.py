@@ -152,9 +152,9 @@ def _merging_error(model: Any) -> float:
     for parameter in changed:  # they start as zeros, which have no effect
         values = random.normal(scale=0.05, size=parameter.shape)
         parameter.copy_(torch.from_numpy(values))
-    apart = model(input_ids=ids, use_cache=False).logits
-    together = copy.deepcopy(model).merge_and_unload()(input_ids=ids, use_cache=False).logits
+    separate = model(input_ids=ids, use_cache=False).logits
+    merged = copy.deepcopy(model).merge_and_unload()(input_ids=ids, use_cache=False).logits
     for parameter in changed:
         parameter.zero_()
     model.train(training)
-    return float((together - apart).abs().mean() / (apart - plain).abs().mean())
+    return float((merged - separate).abs().mean() / (separate - plain).abs().mean())

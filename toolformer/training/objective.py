@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from toolformer.training.data import IGNORED, PackedTexts, document_order, single, stream
+from toolformer.training.data import IGNORED, PackedTexts, document_order, one_per_sequence, stream
 from toolformer.training.document_masks import Isolation
 from toolformer.training.settings import TrainingSettings
 from toolformer.training.tokens import CALL, RESULT, TEXT, AnnotatedText, tokenize
@@ -63,7 +63,7 @@ class LanguageModelling:
         documents = tokenize(texts, tokenizer)
         order = document_order(len(documents), settings.seed, settings.epochs)
         limit = settings.max_steps * settings.batch_size if settings.max_steps else None
-        pack = single if isolation == "single" else stream
+        pack = one_per_sequence if isolation == "single" else stream
         layout = pack(documents.lengths, order, settings.sequence_length, limit)
         return PackedTexts(documents, layout, settings.train_on_results, multiple)
 

@@ -81,7 +81,7 @@ def tokenize(texts: Sequence[str | AnnotatedText], tokenizer: Any) -> TokenizedT
     return TokenizedTexts(ids_and_kinds[:, 0].copy(), starts, ids_and_kinds[:, 1].astype(np.int8))
 
 
-def cut_alike(first: Any, second: Any) -> bool:
+def tokenizers_agree(first: Any, second: Any) -> bool:
     """Whether two tokenizers split texts and calls equally, tried on texts of many kinds."""
     return all(encode(first, text) == encode(second, text) for text in _PROBES)
 

@@ -19,7 +19,7 @@ from transformers.trainer import OPTIMIZER_NAME
 from toolformer.errors import UserError
 from toolformer.lm import loading
 from toolformer.training import checkpoints, lora
-from toolformer.training.data import PackedTexts, single, whole
+from toolformer.training.data import PackedTexts, one_per_sequence, whole
 from toolformer.training.distributed import deepspeed_configuration, processes, rank
 from toolformer.training.document_masks import Isolation, choose_isolation, collator
 from toolformer.training.loop import PackedTrainer
@@ -190,7 +190,9 @@ def _pack_heldout(
     documents, size = tokenize(heldout, tokenizer), settings.sequence_length
     in_order = range(len(documents))
     layout = (
-        single(documents.lengths, in_order, size) if isolation == "single" else whole(documents.lengths, size)
+        one_per_sequence(documents.lengths, in_order, size)
+        if isolation == "single"
+        else whole(documents.lengths, size)
     )
     return PackedTexts(documents, layout, multiple=multiple)
 

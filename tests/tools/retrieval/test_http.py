@@ -121,12 +121,12 @@ def test_a_tool_that_reads_more_asks_for_more(server: Server) -> None:
     ("answer", "reason"),
     [
         ((500, {}, b""), "search server answers HTTP 500"),
-        ((200, {}, b'{"result": []}'), "search server gives an answer that is no list of passages (ValueError)"),
-        ((200, {}, b'{"results": [[]]}'), "search server gives an answer that is no list of passages (KeyError)"),
-        ((200, {}, b'{"result": [[5]]}'), "search server gives an answer that is no list of passages (AttributeError)"),
-        ((200, {}, b'{"result": [[{"id": "1"}]]}'), "search server gives an answer that is no list of passages (ValueError)"),
+        ((200, {}, b'{"result": []}'), "search server gives an answer that is not a list of passages (ValueError)"),
+        ((200, {}, b'{"results": [[]]}'), "search server gives an answer that is not a list of passages (KeyError)"),
+        ((200, {}, b'{"result": [[5]]}'), "search server gives an answer that is not a list of passages (AttributeError)"),
+        ((200, {}, b'{"result": [[{"id": "1"}]]}'), "search server gives an answer that is not a list of passages (ValueError)"),
         ((200, {}, b" " * MOST_BYTES + b'{"result": [[]]}'),
-         "search server gives an answer that is no list of passages (JSONDecodeError)"),
+         "search server gives an answer that is not a list of passages (JSONDecodeError)"),
     ],
     ids=["500", "wrong length", "no result", "number", "no text", "too long"],
 )  # fmt: skip

@@ -76,7 +76,7 @@ def test_requests_are_under_way_side_by_side(server: Completions) -> None:
         (Misbehaviour(hang=True), "endpoint does not answer (ReadTimeout)", 1),
         (Misbehaviour(drip=True, body=b" " * 10_000), "endpoint does not answer (ReadTimeout)", 1),
         (Misbehaviour(drip_header=True), "endpoint does not answer (RemoteProtocolError)", 1),
-        *((Misbehaviour(body=body), f"endpoint gives an answer that is no completion ({kind})", 1) for body, kind in NONSENSE.items()),
+        *((Misbehaviour(body=body), f"endpoint gives an answer that is not a completion ({kind})", 1) for body, kind in NONSENSE.items()),
     ],
     ids=lambda part: str(part.body[:12]) if isinstance(part, Misbehaviour) else None,
 )  # fmt: skip

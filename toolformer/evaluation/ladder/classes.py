@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 CLASSES = {
-    "right_without_need": "right without need",
+    "right_without_need": "call not needed",
     "helped": "helped",
     "did_not_call": "did not call",
     "wrong_tool": "wrong tool",
@@ -11,7 +11,7 @@ CLASSES = {
     "tool_failed": "tool failed",
     "result_unused": "result unused",
     "harmed": "harmed",
-    "out_of_reach": "out of reach",
+    "out_of_reach": "wrong under every oracle",
 }
 """Titles in tables by names in metrics."""
 
@@ -39,7 +39,7 @@ class Rungs:
     """Right with calls forbidden."""
     called: bool
     """Made a call that was executed."""
-    taken_back: bool
+    rolled_back: bool
     """Began a call without a result: malformed, unfinished, or rejected by its tool."""
     forced: bool
     """Right if a call is started at the best position, and the model writes tool and input."""
@@ -68,7 +68,7 @@ def classify(rungs: Rungs) -> str:
     if not (rungs.forced or rungs.gold_input or rungs.gold_result or rungs.gold_passage):
         return "out_of_reach"
     if rungs.forced and not rungs.called:
-        return "wrong_input" if rungs.taken_back else "did_not_call"
+        return "wrong_input" if rungs.rolled_back else "did_not_call"
     # A better call makes it right: the forced one, or the right input; where the data has none, the right result.
     if rungs.forced or (rungs.gold_result if rungs.gold_input is None else rungs.gold_input):
         if rungs.other_tool:

@@ -103,8 +103,8 @@ class Ladder:
             "gold_passage": self._passages(keys, examples),
         }
         for rung, results in oracles.items():
-            given = {example: result for example, result in results.items() if result is not None}
-            ask(rung, {example: example.prompt_after(result) for example, result in given.items()})
+            known = {example: result for example, result in results.items() if result is not None}
+            ask(rung, {example: example.prompt_after(result) for example, result in known.items()})
         names = {self.tools[key].name for key in keys}
         return [_judged(example, names, self.tools[keys[0]].is_exact) for example in examples]
 
@@ -221,7 +221,7 @@ def _judged(example: _Example, names: set[str], sure: bool) -> Sample:
         own=bool(right["own"]),
         free=bool(right["free"]),
         called=made is not None,
-        taken_back=made is None and bool(sample["failed"]),
+        rolled_back=made is None and bool(sample["failed"]),
         forced=bool(right["forced"]),
         gold_input=right["gold_input"],
         gold_result=bool(right["gold_result"]),

@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from toolformer.credentials import SECRETS
-from toolformer.results.provenance import masked, masked_words
+from toolformer.results.provenance import masked, masked_overrides
 from toolformer.stages.config import schema
 from toolformer.stages.config.schema import Config, ToolConfig, adapter
 from toolformer.step import ReadBy, all_settings, marks_of
@@ -109,7 +109,7 @@ def suggest(name: str, value: str, command: str) -> str:
     keys = [key for key in all_keys() if key.name.rpartition(".")[2] == last]
     keys.sort(key=lambda key: (key.section != stage, key.name.count(".")))
     keys = [key for key in keys if key.name == name] or [key for key in keys if stage in key.readers] or keys
-    suggestions = masked_words(f"{key.name}={value}" for key in keys[:3])
+    suggestions = masked_overrides(f"{key.name}={value}" for key in keys[:3])
     return f" (did you mean {', '.join(suggestions)}?)" if keys else ""
 
 

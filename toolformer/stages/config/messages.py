@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from toolformer.credentials import MASK, SECRETS
 from toolformer.errors import near
-from toolformer.results.provenance import masked_words
+from toolformer.results.provenance import masked_overrides
 
 _QUOTING = (
     "; quote a value with letters beyond a to z, a comma, parenthesis, brace, colon or equals sign again inside the shell's quotes: "
@@ -33,7 +33,7 @@ def one_line(error: BaseException) -> str:
         key, equals, _ = (error.override or "").partition("=")
         if not equals:
             return f"{key!r}: expected key=value"
-        if key == "tool_sources" or masked_words([error.override or ""]) != [error.override]:
+        if key == "tool_sources" or masked_overrides([error.override or ""]) != [error.override]:
             reason = "its value cannot be parsed; it is not shown, since it may hold a secret"
         return f"{key}: {reason.rstrip('.')}{_QUOTING}"
     causes = [error, *([error.__cause__] if error.__cause__ else [])]
@@ -41,7 +41,7 @@ def one_line(error: BaseException) -> str:
     lines = [line for line in dict.fromkeys(lines) if not line.startswith(_NOISE)]
     key = next((line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key:")), "")
     lines = [
-        re.sub(r"^Error merging override (.*)", lambda match: f"{masked_words([match[1]])[0]}:", line)
+        re.sub(r"^Error merging override (.*)", lambda match: f"{masked_overrides([match[1]])[0]}:", line)
         for line in lines
     ]
     text = " ".join(line for line in lines if not line.startswith("full_key:"))

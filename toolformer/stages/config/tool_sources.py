@@ -44,34 +44,34 @@ def add_tools(config: Config) -> None:
     UserError if a source cannot be read or two tools have one name.
     """
     origin = {key: "the configuration" for key, tool in config.tool.items() if tool.implementation}
-    for number, given in enumerate(config.tool_sources):
-        place = f"tool_sources[{number}]"
+    for number, entry in enumerate(config.tool_sources):
+        label = f"tool_sources[{number}]"
         try:
-            source = _read(given)
+            source = _read(entry)
             for name, implementation in _choose(source, _offered(source)).items():
                 key = source.prefix + re.sub(r"[-./ ]", "_", name)
                 if key in origin:
                     raise UserError(f"it has a tool {key}, and so has {origin[key]}; set prefix or only")
-                origin[key] = place
+                origin[key] = label
                 tool = config.tool.setdefault(key, ToolConfig(**asdict(config.tool_default)))
                 tool.name = tool.name or key
                 tool.implementation = {**implementation, "name": tool.name, "_convert_": "all"}
                 if key in config.tools:
                     _describe(config, key, tool)
         except UserError as error:
-            raise UserError(f"{place}: {error}") from error
+            raise UserError(f"{label}: {error}") from error
 
 
-def _read(given: Any) -> Source:
-    if isinstance(given, str):
-        given = {"url" if re.match(r"https?://", given) else "python": given}
-    if not isinstance(given, Mapping):
+def _read(entry: Any) -> Source:
+    if isinstance(entry, str):
+        entry = {"url" if re.match(r"https?://", entry) else "python": entry}
+    if not isinstance(entry, Mapping):
         raise UserError("it is neither a text nor a mapping; write a file, a module or an address")
     try:
-        source = TypeAdapter(Source).validate_python(dict(given))
+        source = TypeAdapter(Source).validate_python(dict(entry))
     except ValidationError as error:
         raise UserError(first_error(error)) from error
-    if sum(one is not None for one in (source.python, source.command, source.url)) != 1:
+    if sum(name is not None for name in (source.python, source.command, source.url)) != 1:
         raise UserError("name exactly one of python, command and url")
     if source.url is not None and re.search(r"//[^/]*@", source.url):
         raise UserError("url holds a name and a password; give them by headers, as $NAME")
@@ -116,8 +116,8 @@ def _describe(config: Config, key: str, tool: ToolConfig) -> None:
         or prompt_sets.find_prompt(config.prompts, tool.prompt or key)
     ):
         return
-    place = f"tool.{key}.example" if tool.example else f"the docstring of {key}"
+    label = f"tool.{key}.example" if tool.example else f"the docstring of {key}"
     examples = [tool.example] if tool.example else description.examples
-    instruction, demonstrations = draft(tool.name, description, loaded.parameters, examples, place)
+    instruction, demonstrations = draft(tool.name, description, loaded.parameters, examples, label)
     tool.instruction = tool.instruction or instruction
     tool.demonstrations = tool.demonstrations or [DemonstrationConfig(*pair) for pair in demonstrations]

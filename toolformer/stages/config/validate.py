@@ -93,12 +93,12 @@ def _check_corpus(key: str, corpus: CorpusConfig) -> None:
     elif str(corpus.path).startswith("None/"):  # below ${paths.data_dir}, which is null
         raise UserError(f"paths.data_dir is missing, below which {key}.path is: add paths.data_dir=DIR")
     elif not corpus.path:
-        wanted = "a data set's name" if corpus.source == "hub" else "a file or a folder"
+        expected = "a data set's name" if corpus.source == "hub" else "a file or a folder"
         # cc_net's files are the paper's setting, in which the experiments of its tables are.
         bundled = ", or add setting=small for the bundled model and corpus" * (
             corpus.text_field == "raw_content"
         )
-        raise UserError(f"{key}.path is missing; name {wanted}: {key}.path=...{bundled}")
+        raise UserError(f"{key}.path is missing; name {expected}: {key}.path=...{bundled}")
 
 
 def _check_together(config: Config) -> None:

@@ -56,7 +56,7 @@ class Questions:
         """Reads the tasks' documents."""
         from toolformer.evaluation import suite
 
-        return suite.load(self.tasks, self.metadata, self.samples, self.config.paths.tasks_dir)
+        return suite.load_tasks(self.tasks, self.metadata, self.samples, self.config.paths.tasks_dir)
 
     def lm(
         self,
@@ -128,7 +128,7 @@ class Answering:
 
         lm, rank = replica.lm, self.names.index(name)
         requests = {
-            kind: list(several[rank :: len(self.names)]) for kind, several in replica.requests.items()
+            kind: list(instances[rank :: len(self.names)]) for kind, instances in replica.requests.items()
         }
         if lm.answers.path is not None:  # the evaluation's own file
             lm.answer(requests)
@@ -203,6 +203,9 @@ def answer(questions: Questions, loaded: Loaded, lm: ToolformerLM | None = None)
 
 
 def _shard_names(requests: Mapping[str, Sequence[Instance]], count: int) -> tuple[str, ...]:
-    asked = {kind: [(each.task_name, each.args) for each in several] for kind, several in requests.items()}
-    digest = hashlib.sha256(json.dumps(asked, default=str).encode()).hexdigest()[:16]
+    content = {
+        kind: [(request.task_name, request.args) for request in instances]
+        for kind, instances in requests.items()
+    }
+    digest = hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:16]
     return tuple(f"{number:04d}-of-{count:04d}-{digest}" for number in range(count))

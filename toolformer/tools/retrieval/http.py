@@ -83,7 +83,7 @@ class HttpRetriever(Retriever):
         path = f"{address.path.rstrip('/').removesuffix('/retrieve')}/retrieve"
         try:
             found: list[list[Passage]] = post(
-                client, address._replace(path=path).geturl(), body, read, lacks="is no list of passages"
+                client, address._replace(path=path).geturl(), body, read, lacks="is not a list of passages"
             )
         except NoAnswer as error:
             raise Fault(f"search server {error}") from None

@@ -26,7 +26,7 @@ def write(
     folder: Path,
     backend: str,
     fill: Callable[[Path], int],
-    about: Mapping[str, Any] | None = None,
+    entries: Mapping[str, Any] | None = None,
     scratch: Path | None = None,
     replace: bool = False,
 ) -> int:
@@ -34,7 +34,7 @@ def write(
 
     Args:
         fill: writes the index into the folder it is given and returns the number of its passages.
-        about: more entries for the manifest, such as the source of the texts.
+        entries: more entries for the manifest, such as the source of the texts.
         scratch: the folder for locks and unfinished indexes; None for the index's parent.
         replace: whether to replace a damaged index.
 
@@ -45,7 +45,7 @@ def write(
         count = fill(unfinished)
         if not count:
             raise UserError("index: the corpus has no text; nothing was written")
-        manifest = {"backend": backend, "version": VERSIONS[backend], "passages": count, **(about or {})}
+        manifest = {"backend": backend, "version": VERSIONS[backend], "passages": count, **(entries or {})}
         manifest["digest"] = _digest(unfinished)
         (unfinished / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 

@@ -19,7 +19,7 @@ from toolformer.errors import UserError
 from toolformer.tools.user.arguments import ArgumentError, Parameter, bind
 
 LONGEST_SUMMARY = 300
-_SHOWN_AS_CALLS: Mapping[str, Callable[..., Any]] = {
+_WRITTEN_AS_CALLS: Mapping[str, Callable[..., Any]] = {
     kind.__name__: kind
     for kind in (Fraction, datetime.date, datetime.datetime, datetime.time, datetime.timedelta)
 }
@@ -101,8 +101,8 @@ def _expected(text: str) -> str:
             return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         name = ast.unparse(call.func).rpartition(".")[2]
         values = [ast.literal_eval(argument) for argument in call.args]
-        if name in _SHOWN_AS_CALLS:
-            return str(to_jsonable_python(_SHOWN_AS_CALLS[name](*values)))
+        if name in _WRITTEN_AS_CALLS:
+            return str(to_jsonable_python(_WRITTEN_AS_CALLS[name](*values)))
         return str(values[0]) if len(values) == 1 and isinstance(values[0], str | int | float) else text
     except (ValueError, TypeError, ArithmeticError, SyntaxError, MemoryError, RecursionError):
         return text
@@ -113,7 +113,7 @@ def draft(
     description: Description,
     parameters: Sequence[Parameter],
     examples: Sequence[str],
-    place: str,
+    label: str,
 ) -> tuple[str, list[tuple[str, str]]]:
     """(instruction, demonstrations) for a tool, from its description and calls with results, `square(3) -> 9`.
 
@@ -133,7 +133,7 @@ def draft(
             bind(call.input, parameters)
         except (CallSyntaxError, ArgumentError) as error:
             advice = "write a call with its result, square(3) -> 9"
-            raise UserError(f"{place} is {example.strip()[:80]!r} ({error}); {advice}") from error
+            raise UserError(f"{label} is {example.strip()[:80]!r} ({error}); {advice}") from error
         bare = linearise(ApiCall(name, call.input, None, call.quoted)).strip()
         arguments = clean_result(call.input)
         subject = f"{description.summary}: {arguments} gives" if arguments else f"{description.summary}:"
