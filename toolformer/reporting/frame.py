@@ -26,11 +26,11 @@ Runs = Mapping[str, Run]
 """By id."""
 COLUMNS = [
     *"run id task system policy k wording baseline comparison data model".split(),
-    *"training replicate unfiltered thresholds sampled_by seed faults parameters n".split(),
+    *"training training_family before_filter thresholds sampled_by seed faults parameters n".split(),
 ]
-"""Of a frame. A cell's `training` is an id, `replicate` the key of the trainings that differ only in the seed, `unfiltered`
+"""Of a frame. A cell's `training` is an id, `training_family` the key of the trainings that differ only in the seed, `before_filter`
 of those that differ in τ_f too; `sampled_by` is the seed that chose the questions, `seed` that of the training, if any."""
-SAME_BUT_SEED = ["comparison", "wording", "system", "baseline", "policy", "replicate", "model"]
+SAME_BUT_SEED = ["comparison", "wording", "system", "baseline", "policy", "training_family", "model"]
 """The columns in which evaluations are equal that differ only in their seed."""
 BASELINE = "baseline "
 """Precedes a baseline's name in place of a system's key, which contains no blank."""
@@ -87,8 +87,8 @@ def frame(evaluated: Sequence[Run], trained: Runs, annotated: Runs) -> DataFrame
             "data": trained_on(system),
             "model": (training or run).setting("model", ""),
             "training": step.key() if step else "",
-            "replicate": step.key(without=["seed"]) if step else "",
-            "unfiltered": step.key(without=_THRESHOLDS) if step and annotation else "",
+            "training_family": step.key(without=["seed"]) if step else "",
+            "before_filter": step.key(without=_THRESHOLDS) if step and annotation else "",
             "thresholds": tuple(sorted(thresholds(annotation).items())) if annotation else (),
             "parameters": run.metrics.get("parameters"),
             "sampled_by": run.setting("seed", 0),
@@ -242,8 +242,8 @@ def _most(cells: DataFrame, key: list[str], values: list[str]) -> Any:
 def _keep_one_training(cells: DataFrame) -> DataFrame:
     """The cells, without other trainings than the one with most of them for each kind of data."""
     for data, trained in cells[cells.data != ""].groupby("data"):
-        chosen = _most(trained, ["replicate"], ["system", "policy", "task"])
-        cells = cells[(cells.data != data) | (cells.replicate == chosen)]
+        chosen = _most(trained, ["training_family"], ["system", "policy", "task"])
+        cells = cells[(cells.data != data) | (cells.training_family == chosen)]
     return cells
 
 
@@ -262,8 +262,8 @@ def _by_setting(cells: DataFrame, setting: str) -> dict[Any, Seeds]:
 
 def _keep_one_filter(cells: DataFrame, training: str | None) -> DataFrame:
     """The cells whose trainings equal this one but for τ_f."""
-    equal = cells.unfiltered[(cells.training == training) & (cells.unfiltered != "")]
-    return cells[cells.unfiltered.isin(equal)]
+    equal = cells.before_filter[(cells.training == training) & (cells.before_filter != "")]
+    return cells[cells.before_filter.isin(equal)]
 
 
 def _wordings(cells: DataFrame) -> dict[tuple[str, str, str], Seeds]:

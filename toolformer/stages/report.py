@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 SUMMARY = (
     "funnel",
     *(f"table{number}" for number in range(3, 10)),
-    *("arithmetic", "twostep", "xquad", "own", "by_threshold", "ladder"),
+    *("arithmetic", "xquad", "own", "by_threshold", "ladder"),
 )
 """Tables that sum up an experiment."""
 
