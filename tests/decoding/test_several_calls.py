@@ -40,7 +40,7 @@ def tokens(model: LanguageModel, prompts: list[str], size: int) -> dict[int, lis
     documents = [Document(prompt, prompt) for prompt in prompts]
     task = Task(prompts, documents, 5)
     rows, writer = decoder.begin(task)
-    ended = decoder.run(decoder.queue(rows, task), writer)
+    ended = decoder.continue_rows(decoder.queue(rows, task), writer)
     return {row.index: row.context + row.written for some in ended for row in some}
 
 

@@ -41,10 +41,10 @@ class Letters:
     def is_there(self, name: str) -> bool:
         return name in self.finished
 
-    def load(self) -> str:
+    def load_replica(self) -> str:
         return "replica"
 
-    def run(self, replica: Any, name: str) -> Outcome:
+    def do_shard(self, replica: Any, name: str) -> Outcome:
         if name == self.bad:
             raise UserError(f"{name} is bad")
         return Outcome(name, replica == "replica")

@@ -138,7 +138,7 @@ class Decoder(Decoding):
         model = self.language_model
         head = model.bos_ids + model.encode(task.head) if task.head else ()
         queue = self.queue(rows, task, head)
-        for ended in self.run(queue, writer):
+        for ended in self.continue_rows(queue, writer):
             yield {row.index: writer.completion(row) for row in ended}
 
     def begin(self, task: Task) -> tuple[list[Row], Writer]:
@@ -208,7 +208,7 @@ class Decoder(Decoding):
         return cut
 
     @torch.inference_mode()
-    def run(self, queue: Queue, writer: Writer) -> Iterator[list[Row]]:
+    def continue_rows(self, queue: Queue, writer: Writer) -> Iterator[list[Row]]:
         """Continues all rows of the queue; yields rows as they end."""
         batch = Batch(self.language_model)
         while batch.taken or queue:

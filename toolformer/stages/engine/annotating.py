@@ -64,7 +64,7 @@ class Annotating:
     def is_there(self, name: str) -> bool:
         return self.store.is_there(name)
 
-    def load(self) -> tuple[Annotator, BatchSize]:
+    def load_replica(self) -> tuple[Annotator, BatchSize]:
         import torch
 
         from toolformer.annotation.pipeline import Annotator
@@ -91,7 +91,7 @@ class Annotating:
         )
         return annotator, batch_tokens
 
-    def run(self, replica: tuple[Annotator, BatchSize], name: str) -> Outcome:
+    def do_shard(self, replica: tuple[Annotator, BatchSize], name: str) -> Outcome:
         annotator, batch_tokens = replica
         documents = self.store.documents(name)
 

@@ -113,7 +113,7 @@ class Answering:
         """Only the model's own keys tell; a shard that is finished takes no time to do again."""
         return False
 
-    def load(self) -> Replica:
+    def load_replica(self) -> Replica:
         from toolformer.evaluation import suite
         from toolformer.stages.system import System
 
@@ -123,7 +123,7 @@ class Answering:
         lm = self.questions.lm(decoder, None, progress=False)
         return Replica.of(lm, loaded, suite.requests(loaded))
 
-    def run(self, replica: Replica, name: str) -> Outcome:
+    def do_shard(self, replica: Replica, name: str) -> Outcome:
         from toolformer.decoding.recording import AnswerFile
 
         lm, rank = replica.lm, self.names.index(name)

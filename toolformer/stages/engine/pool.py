@@ -91,7 +91,7 @@ def _by_ray(job: Job, queue: Queue) -> Generator[Outcome | None]:
             while unfinished or not queue.is_given_out:
                 while idle and (name := queue.take(0 if running else POLL_SECONDS)):
                     actor = idle.pop(0)
-                    running[actor.run.remote(name)] = actor
+                    running[actor.do_shard.remote(name)] = actor
                     unfinished += 1
                 finished, _ = ray.wait(list(running), timeout=POLL_SECONDS) if running else ([], [])
                 for reference in finished:
@@ -126,7 +126,7 @@ class _Actor:
     def ready(self) -> None:
         """Answers as soon as the actor runs."""
 
-    def run(self, name: str) -> Outcome:
+    def do_shard(self, name: str) -> Outcome:
         try:
             self._worker = self._worker or self._start()
         except UserError as error:

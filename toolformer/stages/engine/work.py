@@ -48,10 +48,10 @@ class Job(Protocol):
     def is_there(self, name: str) -> bool:
         """Whether the shard is known to be finished."""
 
-    def load(self) -> Any:
+    def load_replica(self) -> Any:
         """A replica of the model with its tools."""
 
-    def run(self, replica: Any, name: str) -> Outcome:
+    def do_shard(self, replica: Any, name: str) -> Outcome:
         """Does a claimed shard."""
 
 
@@ -77,8 +77,8 @@ class Worker:
 
                     torch.set_num_threads(threads)
                 if self._replica is None:
-                    self._replica = self._job.load()
-                return self._job.run(self._replica, name)
+                    self._replica = self._job.load_replica()
+                return self._job.do_shard(self._replica, name)
         except UserError as error:
             return Outcome(name, error=str(error))
 
