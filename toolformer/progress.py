@@ -82,7 +82,7 @@ class Bar(tqdm):  # type: ignore[type-arg]
         rate = state["rate"] or (counted / elapsed if elapsed else 0)
         if not rate:
             speed = f"? {unit}/s"
-        elif rate < 1 and not self.unit_scale:  # what is counted in thousands has no duration of its own
+        elif rate < 1 and not self.unit_scale:  # what is counted in thousands has no duration for each
             speed = f"{1 / rate:.1f} s per {unit.removesuffix('s')}"
         else:
             speed = f"{self.format_sizeof(rate) if self.unit_scale else f'{rate:.2f}'} {unit}/s"

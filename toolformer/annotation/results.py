@@ -80,8 +80,8 @@ def write_results(
     """Writes candidates, C*, C, texts without calls and the funnel from finished shards, a shard in memory at a time; and the
     held-out documents.
 
-    Returns the funnel, the seconds that the shards took, and the counts of their calls by tool, whoever made them. UserError if the folder cannot be written, or shards are
-    damaged, which the same command makes again.
+    Returns the funnel, the seconds that the shards took, and the counts of their calls by tool, of all processes. UserError if the
+    folder cannot be written, or shards are damaged, which the same command makes again.
     """
     seconds = 0.0
     funnel: dict[str, dict[str, Any]] = {}

@@ -138,7 +138,7 @@ def _run_hydra(
 
 
 def _is_override(argument: str) -> bool:
-    """Whether it goes after Hydra's flags, which would not be found behind one."""
+    """Whether it goes after Hydra's flags, which are not recognised after an override."""
     return not argument.startswith("-") and ("=" in argument or argument.startswith("~"))
 
 

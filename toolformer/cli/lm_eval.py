@@ -113,7 +113,7 @@ class ConfiguredLM(ToolformerLM):
     ) -> ConfiguredLM:
         """From `model_args`, as lm-eval has parsed them; `additional_config` is what it adds (batch size, device)."""
         added = {name: str((additional_config or {}).get(name)) for name in ("device", "batch_size")}
-        # lm-eval's command line asks for cuda:0 and a batch of 1 unless told otherwise, and allows batch_size=auto.
+        # lm-eval's command line asks for cuda:0 and a batch of 1 by default, and allows batch_size=auto.
         if added["device"] == "None" or (
             added["device"].startswith("cuda") and not torch.cuda.is_available()
         ):

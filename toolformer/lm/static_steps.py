@@ -138,7 +138,7 @@ class StaticSteps:
                 held() is cache and held_shape == shape and inside
             ):  # not if it has grown by several tokens since
                 return inputs
-            # The buffers are about to be overwritten; whoever still uses them gets a copy.
+            # The buffers are about to be overwritten; a cache that still uses them gets a copy.
             other = held()
             for layer in layers(other) if other is not None else []:
                 layer.hold(layer.keys.clone(), layer.values.clone())

@@ -68,7 +68,7 @@ def _removable(results: Results) -> Iterator[Removable]:
     for name, key in finished - unfinished:
         folder = results.root / name / key
         paths = tuple(path for path in _entries(folder) if path.name not in _KEPT)
-        # Shards that wait for a corpus to be read: an annotation that was interrupted before it had a folder of its own.
+        # Shards that wait for a corpus to be read: an annotation that was interrupted before it had its own folder.
         if paths and not any(folder.glob("waiting/*.parquet")):
             yield Removable(WORK[name], folder, paths, _size(paths))
     for run in runs:
@@ -96,7 +96,7 @@ def remove(item: Removable) -> bool:
                 return False
             held.callback(lock.release)
         for path in item.paths:
-            # Renamed first: whoever looks meanwhile finds all of it or nothing.
+            # Renamed first: a reader meanwhile finds all of it or nothing.
             removed = path.with_name(f".removed-{secrets.token_hex(8)}")
             path.rename(removed)
             if removed.is_dir() and not removed.is_symlink():

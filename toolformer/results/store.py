@@ -42,7 +42,7 @@ class Results:
     Args:
         listener: hears what runs at work log.
         versions: the current version of each step, by name; results of other versions, also of tools, are refused. None
-            for whoever only reads what runs say.
+            for readers of what runs say.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Results:
 
     def _check_version(self, run: Run) -> None:
         """UserError if the run, or anything that it was made from, is of another version than the code."""
-        if not self.versions:  # whoever only reads what a run says
+        if not self.versions:  # only reads what a run says
             return
         from toolformer.tools.identity import versions as tool_versions
 

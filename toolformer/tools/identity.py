@@ -98,7 +98,7 @@ def model_files(folder: Path) -> dict[str, str]:
 
 
 def class_named(target: str) -> Any:
-    """A class by its full name; None if it cannot be imported: whoever makes the tool says why."""
+    """A class by its full name; None if it cannot be imported: making the tool reports why."""
     try:
         return pkgutil.resolve_name(target)
     except Exception:  # a user's module may raise anything

@@ -41,7 +41,9 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
         experiment = store.experiment
     command = _command(store, host, port)
     if host not in LOOPBACK:
-        log.warning("%s: whoever reaches this address sees and changes all runs; there is no login", host)
+        log.warning(
+            "%s: everyone who reaches this address can see and change all runs; there is no login", host
+        )
     environment = os.environ | {"PYTHONSAFEPATH": "1", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     # Not on the command line, which other users of the machine can list.
     environment["MLFLOW_BACKEND_STORE_URI"] = store.uri

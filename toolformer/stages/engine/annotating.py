@@ -107,7 +107,7 @@ class Annotating:
 
 
 def annotate(config: Config, folder: Path, plan: Plan) -> Generator[Progress]:
-    """Does every shard of the plan that is not done; ends when all are there, whoever did them.
+    """Does every shard of the plan that is not done; ends when all are there, also those of other processes.
 
     Yields the work so far, after each shard and whenever there was none to finish for a while; once the plan is complete
     at least once more.

@@ -33,7 +33,7 @@ def is_pooled(config: Config) -> bool:
 
 
 def finish(job: Job, queue: Queue, replica: Any = None) -> Generator[Outcome | None]:
-    """Does every shard of the queue that is missing; ends when none is, whoever did them.
+    """Does every shard of the queue that is missing; ends when none is, also by the work of other processes.
 
     Yields the outcome of every shard that was done here, and None where there is none for a while.
 

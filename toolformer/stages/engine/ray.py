@@ -46,7 +46,7 @@ def connected(address: str | None, gpus: int | None = None) -> Iterator[None]:
         import ray
 
         logging.getLogger("ray").setLevel(logging.ERROR)
-        if ray.is_initialized():  # by whoever calls us as a library; theirs to end
+        if ray.is_initialized():  # by a program that uses this as a library, and ends it itself
             yield
             return
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
