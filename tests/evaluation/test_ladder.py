@@ -26,7 +26,7 @@ from toolformer.tools.calendar import Calendar
 
 FACTS = st.builds(
     Rungs,
-    **dict.fromkeys(("own", "free", "called", "taken_back", "forced", "gold_result"), st.booleans()),
+    **dict.fromkeys(("own", "free", "called", "rolled_back", "forced", "gold_result"), st.booleans()),
     **dict.fromkeys(("gold_input", "gold_passage"), st.sampled_from((None, False, True))),
     **dict.fromkeys(("other_tool", "right_input", "used", "answered"), st.booleans()),
 )

@@ -60,9 +60,7 @@ def build_tokenizer(adds_bos: bool = False, tokens: int = 300) -> PreTrainedToke
     """A byte-level BPE with BOS, EOS and no padding token; of 270 tokens none is " ["."""
     raw = byte_level(TEXTS + HELDOUT, tokens, ["<s>", "</s>"])
     if adds_bos:
-        raw.post_processor = processors.TemplateProcessing(
-            one_per_sequence="<s> $A", special_tokens=[("<s>", 0)]
-        )
+        raw.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     return PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>")
 
 
