@@ -50,14 +50,14 @@ def picture(ladders: Ladders) -> Figure | None:
 
     def panel(axes: Any) -> None:
         left = [0.0] * len(tasks)
-        for name, shown in CLASSES.items():
+        for name, label in CLASSES.items():
             colour, alpha = COLOURS[name]
             width = [100 * ladders[task][f"class/{name}"] / ladders[task]["n"] for task in tasks]
-            axes.barh(range(len(tasks)), width, 0.6, left, color=colour, alpha=alpha, label=shown)
+            axes.barh(range(len(tasks)), width, 0.6, left, color=colour, alpha=alpha, label=label)
             left = [start + more for start, more in zip(left, width, strict=True)]
-        axes.set(xlabel="percent of the examples", xlim=(0, 100), ylim=(-0.6, len(tasks) + 0.6))
+        axes.set(xlabel="percent of the examples", xlim=(0, 100), ylim=(-0.6, len(tasks) + 0.9))
         axes.set_yticks(range(len(tasks)), [clean(title_of(task)) for task in tasks])
-        axes.legend(ncols=5, loc="upper center")
+        axes.legend(ncols=4, loc="upper center")
 
     height = max(2.6, 0.42 * len(tasks) + 1.6)
     return Figure("ladder", "Ladder", _TITLE, [panel], "The shares of the table above.", "ladder", height)
