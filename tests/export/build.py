@@ -21,7 +21,7 @@ from toolformer.results import Results, Run, RunInfo
 from toolformer.stages.train import annotated_text
 from toolformer.step import Step
 from toolformer.storage import sha256
-from toolformer.training.data import PackedTexts, single
+from toolformer.training.data import PackedTexts, one_per_sequence
 from toolformer.training.tokens import tokenize
 
 CALLS = {
@@ -144,6 +144,6 @@ def write(name: str, rows: Sequence[Any], folder: Path, tokenizer: Any = None, r
 def trained(rows: Sequence[Any], tokenizer: Any, results: bool) -> list[tuple[list[int], list[int]]]:
     """Token ids and labels, a text per sequence, as training makes them."""
     documents = tokenize([annotated_text(row) for row in rows], tokenizer)
-    layout = single(documents.lengths, range(len(documents)), max(documents.lengths))
+    layout = one_per_sequence(documents.lengths, range(len(documents)), max(documents.lengths))
     packed = PackedTexts(documents, layout, results)
     return [(packed[n]["input_ids"].tolist(), packed[n]["labels"].tolist()) for n in range(len(packed))]
