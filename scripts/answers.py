@@ -17,9 +17,9 @@ from toolformer.errors import UserError, near
 from toolformer.reporting.formatting import title_of, tool_name
 from toolformer.reporting.frame import seeds_of
 from toolformer.reporting.pairing import (
-    Compared,
     Row,
     Seeds,
+    TaskComparison,
     compare_groups,
     corrected,
     over_seeds,
@@ -119,7 +119,7 @@ class Answers:
 
     def compared(
         self, of: str, over: str, benchmarks: Sequence[str], wordings: Sequence[str] = (PAPER,)
-    ) -> list[Compared]:
+    ) -> list[TaskComparison]:
         """An arm over another one on each benchmark in each wording, in this order, with p corrected over all of them."""
         one, two = arm_named(over), arm_named(of)
         found = []
@@ -178,7 +178,7 @@ def gains(
     return [_gain(each, of, over, *label) for each, label in zip(compared, labels, strict=True)]
 
 
-def _gain(compared: Compared, of: str, over: str, benchmark: str, wording: str) -> dict[str, str]:
+def _gain(compared: TaskComparison, of: str, over: str, benchmark: str, wording: str) -> dict[str, str]:
     found, estimate = compared.comparison, compared.comparison.difference
     digits = 3 if compared.unit else 1
     gain = Cell(estimate.value, digits, not compared.unit, low=estimate.low, high=estimate.high)
@@ -226,7 +226,7 @@ def hypotheses(answers: Answers, path: Path = HYPOTHESES) -> Table:
     return rows
 
 
-def _judged(compared: Compared, target: float, level: float) -> dict[str, str]:
+def _judged(compared: TaskComparison, target: float, level: float) -> dict[str, str]:
     """A hypothesis with its result. p is below `level` after correction, and the estimate at least the target, a ratio at most."""
     value, p = compared.comparison.difference, compared.p_holm
     is_ratio = bool(compared.unit)

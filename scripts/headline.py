@@ -187,7 +187,7 @@ def _shown(passages: Sequence[Passage]) -> str:
 
 def questions(data: Path, tasks: Sequence[str]) -> dict[str, list[Row]]:
     """The rows of each benchmark."""
-    loaded = suite.load(tasks, {"data_dir": str(data)})
+    loaded = suite.load_tasks(tasks, {"data_dir": str(data)})
     return {name: [*loaded.tasks["tasks"][name].test_docs()] for name in loaded.names}
 
 
