@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.reporting.build import (
+from tests.runs import (
     EXECUTED,
     Runs,
     accuracy,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.reporting.build import FUNNEL, HOSTILE, NOTE, samples, write_annotation
+from tests.runs import FUNNEL, HOSTILE, NOTE, samples, write_annotation
 from toolformer.reporting import Report, candidate_stats, render, samples_page, tables
 from toolformer.reporting.data import Annotation, Evidence, Sampled, Score
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import matplotlib.figure
 import pytest
 
-from tests.reporting.build import NOTE, SCORE, scored, shown, write
+from tests.runs import NOTE, SCORE, scored, shown, write
 from toolformer.errors import UserError
 from toolformer.reporting import escape, figures, outcome_tables, plots, tables
 from toolformer.reporting.data import Evidence, Score

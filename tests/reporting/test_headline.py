@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.reporting.build import NOTE
+from tests.runs import NOTE
 from toolformer.evaluation.in_words import summary
 from toolformer.reporting import Report
 from toolformer.reporting.data import Evidence

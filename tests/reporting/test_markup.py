@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.reporting.build import HOSTILE, Runs
+from tests.runs import HOSTILE, Runs
 from toolformer.reporting import console, escape, plots, reader, render, tables
 from toolformer.reporting.table import Cell, Column, Content, Figure, Table, text_columns
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reporting.build import (
+from tests.runs import (
     NOTE,
     ROWS,
     SCORE,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.reporting.build import NOTE, TEXTS, Runs, annotated, samples, write_annotation
+from tests.runs import NOTE, TEXTS, Runs, annotated, samples, write_annotation
 from toolformer.annotation import merge
 from toolformer.annotation.merge import decide
 from toolformer.annotation.results import SCHEMAS, with_decisions

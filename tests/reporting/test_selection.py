@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reporting.build import (
+from tests.runs import (
     EXECUTED,
     Runs,
     accuracy,

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from scripts import answers, publish, tables
-from tests.reporting.build import Runs, scored, write, write_annotation
-from tests.scripts.test_publish import without_calls
+from tests.runs import Runs, scored, without_calls, write, write_annotation
 from toolformer.errors import UserError
 from toolformer.results.folder import result_digest
 from toolformer.step import Step

@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from scripts import answers as of_pages
 from scripts import publish
 from tests.build import GOLDEN, Capture, Refused, smoke_words
-from tests.reporting.build import TEXTS, Runs, annotated, evaluated, scored, write, write_annotation
+from tests.runs import TEXTS, Runs, annotated, evaluated, scored, without_calls, write, write_annotation
 from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.reporting.data import Sampled
@@ -85,6 +86,13 @@ def test_published_runs_can_be_published(published: Path, tmp_path: Path) -> Non
     assert content(tmp_path / "again") == content(published)
 
 
+def test_published_files_are_those_that_are_logged(published: Path) -> None:
+    folders = [published, *([of_pages.PUBLISHED] if of_pages.PUBLISHED.is_dir() else [])]
+    for results in map(Results, folders):
+        for run in results.all_runs():
+            assert results.is_intact(run) and run.id == run.step.key() and run.status == "FINISHED", run.id
+
+
 def test_a_file_that_was_changed_is_found(copy: Path, capsys: Capture) -> None:
     (run,) = Results(copy).runs("evaluate", system="model_cc")
     file = run.folder / "samples" / "dateset.parquet"
@@ -141,12 +149,6 @@ def test_texts_of_others_are_left_out_and_their_calls_kept(tmp_path: Path) -> No
         2.5,
     )
     assert TEXTS["nile"] not in json.dumps(pq.read_table(run.folder / "dataset_plain.parquet").to_pylist())
-
-
-def without_calls(folder: Path) -> dict[str, Path]:
-    name = "documents_without_calls.parquet"
-    shutil.copy(folder / "dataset_plain.parquet", folder / name)
-    return {name: folder / name}
 
 
 def test_a_path_of_this_machine_is_not_published(tmp_path: Path) -> None:

@@ -179,6 +179,13 @@ def write_annotation(folder: Path, rows: Sequence[Any] = ROWS) -> dict[str, Path
     return {name: folder / name for name in ("candidates.parquet", *contents, "funnel.json")}
 
 
+def without_calls(folder: Path) -> dict[str, Path]:
+    """The artifact with the texts in which no call was kept: here some in which one was."""
+    name = "documents_without_calls.parquet"
+    shutil.copy(folder / "dataset_plain.parquet", folder / name)
+    return {name: folder / name}
+
+
 def accuracy(task: str, value: float, n: int = 1000, **shares: float) -> dict[str, float]:
     """Metrics of a benchmark; `shares` of the examples have a call of a tool."""
     metrics = {"score": value, "ci_low": value - 2, "ci_high": value + 2, "n": float(n)}
