@@ -20,8 +20,8 @@ GEMMA = (26 * 256 * 2 * 2, 262_144)
     ("model", "free", "tokens"),
     [
         (LLAMA, 0, 1),
-        (LLAMA, 8 * GIB, 512),
-        (LLAMA, 64 * GIB, 4096),
+        (LLAMA, 8 * GIB, 1024),
+        (LLAMA, 64 * GIB, 8192),
         (QWEN, 20 * GIB, 4096),
         (QWEN, 1000 * GIB, 8192),
         (GEMMA, 1000 * GIB, 8192),
@@ -34,10 +34,15 @@ def test_tokens_per_batch_of_annotation(model: tuple[int, int], free: int, token
 
 @pytest.mark.parametrize(
     ("free", "longest", "rows"),
-    [(0, 500, 1), (8 * GIB, 500, 8), (64 * GIB, 500, 64), (64 * GIB, 1000, 32), (1000 * GIB, 500, 256)],
+    [(0, 500, 1), (8 * GIB, 500, 16), (64 * GIB, 500, 128), (64 * GIB, 1000, 64), (1000 * GIB, 500, 256)],
 )
 def test_rows_decoded_together(free: int, longest: int, rows: int) -> None:
     assert Memory(*LLAMA, free).batch_rows(longest) == rows
+
+
+def test_static_steps_leave_room_for_their_buffers() -> None:
+    assert Memory(*LLAMA, 64 * GIB, has_buffers=True).batch_tokens() == 4096
+    assert Memory(*LLAMA, 64 * GIB, has_buffers=True).batch_rows(500) == 64
 
 
 def test_a_little_memory_more_or_less_changes_no_batch() -> None:

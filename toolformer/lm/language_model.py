@@ -159,7 +159,8 @@ class LanguageModel:
             return None
         reused = self.static_steps.nbytes if self.static_steps else 0
         vocabulary = self.model.config.get_text_config().vocab_size
-        return Memory(self.cache_bytes, vocabulary, free_bytes(self.device) + reused)
+        has_buffers = self.static_steps is not None
+        return Memory(self.cache_bytes, vocabulary, free_bytes(self.device) + reused, has_buffers)
 
     @functools.cached_property
     def cache_bytes(self) -> int:

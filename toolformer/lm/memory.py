@@ -21,11 +21,9 @@ SHARE = 0.6
 """Share of the free memory to plan with. Activations, masks, few-shot prompts and the tools' models need some too."""
 LOGIT_BYTES = 12
 """Per entry of a row of logits: itself in the model's dtype, a float32 copy, and one more while it is normalised."""
-CACHES = 4
-"""Caches that decoding may hold at once: its slots', the buffers of steps, that of as many prompts read ahead, and a copy
-while one grows."""
-COPIES = 2
-"""Annotation holds a batch's own cache and the buffers of steps."""
+CACHES = 3
+"""Caches that decoding may hold at once: its slots', that of as many prompts read ahead, and a copy while one grows. Static
+steps add their buffers, to the one cache of a batch of annotation too."""
 SPARE = 1.25
 """Growth of a cache's buffer beyond its tokens."""
 LARGEST_TOKENS, LARGEST_ROWS = 16_384, 256
@@ -44,15 +42,17 @@ class Memory:
     vocabulary: int
     """Number of its tokens."""
     free: int
+    has_buffers: bool = False
+    """Whether steps run in buffers of their own (`StaticSteps`)."""
 
     def batch_tokens(self) -> int:
         """Tokens per batch of annotation. Up to as many branches have logits; half as many rows are normalised."""
-        needed = SPARE * COPIES * cached_per_batch(1) * self.cache + LOGIT_BYTES * self.vocabulary
+        needed = SPARE * (1 + self.has_buffers) * cached_per_batch(1) * self.cache + LOGIT_BYTES * self.vocabulary
         return self._fitting(needed, min(LARGEST_TOKENS, INDICES // self.vocabulary))
 
     def batch_rows(self, tokens: int) -> int:
         """Rows that are decoded together, each of at most `tokens` tokens."""
-        needed = SPARE * CACHES * tokens * self.cache + 2 * LOGIT_BYTES * self.vocabulary
+        needed = SPARE * (CACHES + self.has_buffers) * tokens * self.cache + 2 * LOGIT_BYTES * self.vocabulary
         return self._fitting(needed, LARGEST_ROWS)
 
     def _fitting(self, needed: float, most: int) -> int:
