@@ -137,6 +137,7 @@ def test_sweeps_are_those_of_the_paper(tmp_path: Path) -> None:
         ([], "name one experiment"),
         (["experiment=smoke,demo"], "add -m to sweep"),
         (["experiment=smoke", "model=/a folder, (old)"], "quote a value"),
+        (["experiment=smoke", "tools=[größe]"], "tools: names of tools have letters (a-z)"),
         (["-m", "experiment=smoke", "seed=1,2", "model=/a (old)"], "model='/a folder, (old)'"),
         (["experiment=smok"], "Could not find 'experiment/smok' (did you mean smoke?); available options in"),
         (["experiment=headline", "--plan"], "paths.data_dir is missing"),

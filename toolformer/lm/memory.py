@@ -47,7 +47,9 @@ class Memory:
 
     def batch_tokens(self) -> int:
         """Tokens per batch of annotation. Up to as many branches have logits; half as many rows are normalised."""
-        needed = SPARE * (1 + self.has_buffers) * cached_per_batch(1) * self.cache + LOGIT_BYTES * self.vocabulary
+        needed = (
+            SPARE * (1 + self.has_buffers) * cached_per_batch(1) * self.cache + LOGIT_BYTES * self.vocabulary
+        )
         return self._fitting(needed, min(LARGEST_TOKENS, INDICES // self.vocabulary))
 
     def batch_rows(self, tokens: int) -> int:

@@ -51,6 +51,36 @@ def test_it_answers_as_the_embedded_retriever(small: Lucene, retriever: BM25) ->
     assert all(row == sorted(row, key=lambda passage: -passage.score) for row in ours)
 
 
+FULL = """
+import random, resource, signal, sys
+from pathlib import Path
+from toolformer.errors import UserError
+from toolformer.tools.retrieval import index, java, lucene
+from toolformer.tools.retrieval.passages import Passage
+
+java.java_class("java.lang.Object")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+chance = random.Random(0)
+texts = (" ".join(f"{chance.getrandbits(40):x}" for _ in range(100)) for _ in range(2000))
+passages = (Passage(str(n), str(n), text) for n, text in enumerate(texts))
+try:
+    index.write(Path(sys.argv[1]), lucene.BACKEND, lambda place: lucene.build(passages, place, threads=1))
+except UserError as error:
+    print(error)
+"""
+
+
+@needs_lucene
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FULL, str(tmp_path / "index")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("index: Lucene ") and done.stdout.endswith(
+        "make room or name another folder\n"
+    )
+    assert not (tmp_path / "index").exists()
+
+
 @needs_lucene
 def test_a_document_does_not_find_itself(small: Lucene) -> None:
     assert titles(small, "lighthouse", document=Document("d", ARTICLES["Lighthouse"].upper())) == ["Harbour"]

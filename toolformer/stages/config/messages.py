@@ -35,7 +35,10 @@ def one_line(error: BaseException) -> str:
             return f"{key!r}: expected key=value"
         if key == "tool_sources" or masked_overrides([error.override or ""]) != [error.override]:
             reason = "its value cannot be parsed; it is not shown, since it may hold a secret"
-        return f"{key}: {reason.rstrip('.')}{_QUOTING}"
+        if key == "tools" and not (error.override or "").isascii():
+            return "tools: names of tools have letters (a-z), digits and _ only; rename the tool"
+        reason = re.sub(r"^\w+Exception: ", "", reason).rstrip(".")
+        return f"{key}: {reason}{_QUOTING}"
     causes = [error, *([error.__cause__] if error.__cause__ else [])]
     lines = [line.strip() for cause in causes for line in str(cause).splitlines() if line.strip()]
     lines = [line for line in dict.fromkeys(lines) if not line.startswith(_NOISE)]

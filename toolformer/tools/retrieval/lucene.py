@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +37,7 @@ KILT = "wikipedia-kilt-doc"
 """KILT's Wikipedia of August 2019, 5.9 million articles, as Pyserini publishes it: 11 GB to download."""
 BATCH = 1000
 """Passages per call of Java."""
+_ROOM = "make room or name another folder"
 
 
 _bridge = threading.Lock()
@@ -130,19 +131,27 @@ def passage_of(docid: str, raw: str | None, score: float) -> Passage:
 
 
 def build(passages: Iterable[Passage], folder: Path, threads: int | None = None) -> int:
-    """Writes an index of the passages into a folder; returns their number."""
+    """Writes an index of the passages into a folder; returns their number. UserError if it cannot be written."""
     arguments = ["-index", str(folder), "-collection", "JsonCollection", "-input", "", "-storeRaw"]
     arguments += ["-threads", str(threads or len(os.sched_getaffinity(0)))]
-    indexer = java.java_class("io.anserini.index.SimpleIndexer")(arguments)
+    with _writing():
+        indexer = java.java_class("io.anserini.index.SimpleIndexer")(arguments)
     stream, count, unsplit = iter(passages), 0, 0
     try:
         while batch := list(itertools.islice(stream, BATCH)):
-            taken = indexer.addRawDocuments([_stored(passage) for passage in batch])
+            with _writing():
+                taken = indexer.addRawDocuments([_stored(passage) for passage in batch])
             if taken != len(batch):
-                raise UserError(f"index: Lucene took {taken} of {len(batch)} passages after {count}")
+                raise UserError(
+                    f"index: Lucene took {taken} of {len(batch)} passages after {count}, as where the disk is full; {_ROOM}"
+                )
             count += taken
             unsplit += sum(unsplit_by_lucene(f"{passage.title} {passage.text}") for passage in batch)
-    finally:
+    except BaseException:
+        with contextlib.suppress(UserError), _writing():  # the first error is the one to report
+            indexer.close()
+        raise
+    with _writing():
         indexer.close()
     if unsplit:
         log.warning(
@@ -151,6 +160,15 @@ def build(passages: Iterable[Passage], folder: Path, threads: int | None = None)
             unsplit,
         )
     return count
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    """Makes one line of whatever Java throws while it writes an index: jnius has one class for all of it."""
+    try:
+        yield
+    except Exception as error:
+        raise UserError(f"index: Lucene cannot write ({one_line(error, 200)}); {_ROOM}") from error
 
 
 def _stored(passage: Passage) -> str:
