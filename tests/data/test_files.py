@@ -619,3 +619,11 @@ def test_the_fields_and_the_clock_are_configuration(tmp_path: Path) -> None:
     for _ in range(2):
         assert len(texts(found)) == 4
         assert found.skipped() == {"repeated text": 2, "empty text": 1}
+
+
+def test_a_giant_text_of_a_data_set_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolformer.data.hub.LONGEST", 1000)
+    datasets.Dataset.from_list([{"text": "a " * 600}, {"text": "One."}]).save_to_disk(tmp_path / "saved")
+    corpus = HubCorpus(str(tmp_path / "saved"))
+    assert [document.text for document in corpus] == ["One."]
+    assert dict(corpus.skipped) == {"longer than 16 MiB": 1}

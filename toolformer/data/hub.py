@@ -1,12 +1,13 @@
 """Data sets of the Hugging Face hub, streamed; no code of a data set is run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolformer.data.document import listed
+from toolformer.data.document import BadRow, listed, value_at
 from toolformer.data.files import is_saved
+from toolformer.data.jsonl import LONGEST, TOO_LONG
 from toolformer.data.row_corpus import RowCorpus, Rows
 from toolformer.errors import UserError, one_line
 
@@ -31,10 +32,14 @@ class HubCorpus(RowCorpus):
         number = 0
         try:
             for number, row in enumerate(rows, start=1):
-                yield f"row {number}", row
+                yield f"row {number}", BadRow(TOO_LONG) if self._is_too_long(row) else row
         except Exception as error:  # storage, network and readers raise many types
             reason = f"the data set {self.path} breaks off after row {number} ({one_line(error)})"
             raise UserError(f"{self.key}.path: {reason}; run the same command again") from error
+
+    def _is_too_long(self, row: Any) -> bool:
+        cells = (value_at(row, name) for name in self.fields.named()) if isinstance(row, Mapping) else ()
+        return any(isinstance(cell, str | bytes) and len(cell) > LONGEST for cell in cells)
 
     def _open(self) -> Any:
         from datasets import load_dataset, load_from_disk
