@@ -404,4 +404,3 @@ def test_the_page_names_every_file() -> None:
     for file in FILES.values():
         assert f"`{file.path}`" in page and str(file.source) in page, file.name
         assert not file.note or file.note in " ".join(page.split()), file.name
-        assert f"{file.measured[:12]}" in page, file.name
