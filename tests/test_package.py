@@ -52,7 +52,7 @@ def test_an_installed_toolformer_runs_the_smoke_experiment(installed: Path, tmp_
     words = [f"model={MODEL}", "tools=[calendar,calculator]", "lm.dtype=float32"]
     shown(*toolformer, "run", "experiment=smoke", *words)
     folder = tmp_path / "runs" / "report" / "smoke"
-    assert {"report.md", "report.html", "report.tex"} <= {path.name for path in folder.iterdir()}
+    assert {"report.md", "report.html"} <= {path.name for path in folder.iterdir()}
 
 
 def test_a_script_beside_the_clone_finds_the_package(tmp_path: Path) -> None:
