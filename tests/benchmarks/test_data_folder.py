@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from scripts import evidence
+from scripts import headline
 from tests.benchmarks.build import documents
 from tests.build import Capture, Log, Patch
 from tests.servers.hub import HubServer, serving
@@ -22,11 +22,11 @@ from toolformer.benchmarks import DATA_FILES, MLQA_LANGUAGES
 from toolformer.benchmarks.data_folder import fetch as fetching
 from toolformer.benchmarks.data_folder.fetch import describe, fetch
 from toolformer.benchmarks.data_folder.files import Address, DataFile, Hub
-from toolformer.benchmarks.data_folder.table import EVIDENCE_TEXTS, FILES, files_named
+from toolformer.benchmarks.data_folder.table import FILES, HEADLINE_TEXTS, files_named
 from toolformer.benchmarks.loaders.sources import rows_of
 from toolformer.cli import main
 from toolformer.errors import UserError
-from toolformer.stages.config import compose
+from toolformer.stages.config import compose, validate
 
 Row = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,8 +53,8 @@ PASSAGE = {
     "id": "p1", "title": "Ulm", "context": "Ulm is old.", "question": "How?", "answers": {"answer_start": [7], "text": ["old"]}
 }  # fmt: skip
 ANSWER = {"answer_start": 7, "text": "old"}
+TITLED = {"title": "Ulm", "text": "Ulm is old."}
 NEWS = {"title": "Rain", "text": "It was Friday.", "domain": "d.org", "date": "2017-02-03 00:00:00", "description": "", "url": "https://d.org/1", "image_url": ""}  # fmt: skip
-SUM = {"question": "How many?", "answer": "She has 48/2 = <<48/2=24>>24 pens.\nSo 24.\n#### 24"}
 CONTEXT = {
     "id": None,
     "title": "Ulm",
@@ -129,6 +129,10 @@ HUB: dict[str, tuple[list[Row], list[Row]]] = {
         [{"id": f"cc_news/{n}", "text": "It was Friday.", "url": "https://d.org/1", "date": day, "title": "Rain", "language": "en"}
          for n, day in enumerate(("2017-02-03", None))],
     ),
+    "web_excerpts": (
+        [{"text": "It rains.", "timestamp": "2019-04-25T12:57:54Z", "url": "https://d.org/2"}],
+        [{"id": "c4/0", "prefix": "It rains.", "continuation": ""}],
+    ),
     "wikipedia_articles": (
         [{"id": "1", "url": "https://w/Ulm", "title": "Ulm", "text": "Ulm is old."}],
         [{"id": "wikipedia/0", "text": "Ulm\n\nUlm is old."}],
@@ -141,18 +145,14 @@ ADDRESSES: dict[str, tuple[bytes, list[Row]]] = {
         json.dumps([{"iIndex": 3238, "sQuestion": " 7 and 2? ", "lEquations": ["x=7+2"], "lSolutions": [9.0]}]).encode(),
         [{"id": 1, "orig_index": 3238, "question": " 7 and 2? ", "equations": ["x=7+2"], "solutions": [9.0]}],
     ),
-    "gsm8k_train": (
-        json.dumps(SUM).encode() + b"\n",
-        [{"id": "gsm8k-train-00000", "text": "How many?\nShe has 48/2 = 24 pens.\nSo 24."}],
-    ),
     "squad_train": (
         json.dumps({"data": [{"title": "Old_bridge", "paragraphs": [
             {"context": "It is old.", "qas": [{"id": "5", "question": "How?", "answers": [ANSWER]}]}]}], "version": "1.1"}).encode(),
         [{"title": "Old_bridge", "context": "It is old."}],
     ),
     "2wiki_passages": (
-        json.dumps([{"title": "Ulm", "text": "Ulm is old."}]).encode(),
-        [{"id": "2wiki/0", "title": "Ulm", "text": "Ulm is old."}],
+        json.dumps([TITLED]).encode(),
+        [{"id": "2wiki/0", **TITLED}],
     ),
     "nq_passages": (
         gzip.compress(json.dumps({"question": "how", "answers": ["old"], "ctxs": [CONTEXT], "nq_annotated_gold": GOLD}).encode()),
@@ -230,19 +230,24 @@ def test_a_benchmark_reads_the_folder(fetched: Path, task: str) -> None:
 
 
 def test_the_experiment_reads_the_folder(fetched: Path) -> None:
-    sources = itertools.takewhile(lambda source: source[0] != "summaries", evidence.wikipedia(fetched))
+    sources = itertools.takewhile(lambda source: source[0] != "summaries", headline.wikipedia(fetched))
     texts = {name: [text.strip() for _, text in pairs] for name, pairs in sources}
     assert texts == {
         "squad_train": ["It is old."], "2wiki": ["Ulm is old."], "trex": ["Bell is from Ulm.", "Her town is Ulm."],
         "nq": ["Ulm is old."], "pile_wiki": ["Ulm is old."],
     }  # fmt: skip
-    assert [row["text"] for row in evidence.dates(fetched)][-1] == "It was Friday."
+    assert [row["text"] for row in headline.dates(fetched)][-1] == "It was Friday."
 
 
-def test_evidence_names_what_the_experiment_reads() -> None:
-    benchmarks = {*compose("evaluate", ["experiment=evidence"]).benchmarks}
-    names = {file.name for file in files_named(["evidence"])}
-    assert names == {*EVIDENCE_TEXTS, *(benchmarks & {*DATA_FILES})}
+def test_headline_names_what_the_experiment_reads() -> None:
+    parts = validate(compose("report", ["experiment=headline"])).run.experiments
+    asked = [compose("evaluate", [f"experiment={part}"]).benchmarks for part in parts]
+    benchmarks = {*itertools.chain(*asked)} & {*DATA_FILES}
+    files = {file.name for file in FILES.values() if benchmarks & {*file.tasks}}
+    assert {file.name for file in files_named(["headline"])} == {*HEADLINE_TEXTS, *files}
+
+
+def test_several_benchmarks_name_a_file_once() -> None:
     assert [file.name for file in files_named(["mlqa_all_en_de", "temporal"])] == [
         "mlqa_en",
         "mlqa_de",
@@ -264,12 +269,12 @@ def downloads(tmp_path_factory: pytest.TempPathFactory, monkeypatch: Patch) -> P
     return cache / "downloads"
 
 
-def sums(server: HubServer, content: bytes = b"", **others: Any) -> DataFile:
-    """GSM8K at an address of the server, of two rows."""
-    server.files["/train.jsonl"] = content or (json.dumps(SUM).encode() + b"\n") * 2
+def passages(server: HubServer, content: bytes = b"", **others: Any) -> DataFile:
+    """Passages at an address of the server, of two rows."""
+    server.files["/train.jsonl"] = content or (json.dumps(TITLED).encode() + b"\n") * 2
     digest = hashlib.sha256(server.files["/train.jsonl"]).hexdigest()
     source = Address(f"{server.url}/train.jsonl", rows_of, others.pop("sha256", digest))
-    return replace(FILES["gsm8k_train"], **{"rows": 2, "source": source, **others})
+    return replace(FILES["2wiki_passages"], **{"rows": 2, "source": source, **others})
 
 
 def files_in(folder: Path) -> list[str]:
@@ -277,16 +282,16 @@ def files_in(folder: Path) -> list[str]:
 
 
 def test_an_interrupted_download_is_resumed(server: HubServer, tmp_path: Path, downloads: Path) -> None:
-    file, server.breaks_after = sums(server), 50
+    file, server.breaks_after = passages(server), 50
     with pytest.raises(
-        UserError, match=r"gsm8k_train: http://127.* cannot be read .*run the same command again"
+        UserError, match=r"2wiki_passages: http://127.* cannot be read .*run the same command again"
     ):
         fetch(file, tmp_path)
     assert files_in(tmp_path) == [] and [Path(name).suffix for name in files_in(downloads)] == [".part"]
     for _ in range(2):
-        assert fetch(file, tmp_path) == tmp_path / "corpus_math" / "gsm8k_train.jsonl.gz"
+        assert fetch(file, tmp_path) == tmp_path / "corpus_wikipedia" / "passages_2wiki.jsonl.gz"
     assert server.asked == [("/train.jsonl", None), ("/train.jsonl", "bytes=50-")]
-    assert files_in(tmp_path) == ["gsm8k_train.jsonl.gz"]
+    assert files_in(tmp_path) == ["passages_2wiki.jsonl.gz"]
     assert describe(file, tmp_path) == "2 rows, 1 kB, other than measured"
     again = replace(file, measured=file.digest(row for _, row in rows_of(fetch(file, tmp_path))))
     assert describe(again, tmp_path) == "2 rows, 1 kB, as measured"
@@ -294,18 +299,18 @@ def test_an_interrupted_download_is_resumed(server: HubServer, tmp_path: Path, d
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"", lambda data: b"{oops"])
 def test_a_damaged_file_is_fetched_again(server: HubServer, tmp_path: Path, damage: Any, caplog: Log) -> None:
-    path = fetch(sums(server), tmp_path)
+    path = fetch(passages(server), tmp_path)
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
-    assert fetch(sums(server), tmp_path) == path and path.read_bytes() == whole
-    assert "gsm8k_train: damaged, fetched again: " in caplog.text
+    assert fetch(passages(server), tmp_path) == path and path.read_bytes() == whole
+    assert "2wiki_passages: damaged, fetched again: " in caplog.text
 
 
 def test_a_file_of_other_rows_stays(server: HubServer, tmp_path: Path) -> None:
-    path = fetch(sums(server), tmp_path)
+    path = fetch(passages(server), tmp_path)
     path.write_bytes(gzip.compress(b'{"id": "mine", "text": "mine"}\n'))
-    fetch(sums(server), tmp_path)
-    assert describe(sums(server), tmp_path) == "1 rows, 1 kB; expected 2 rows"
+    fetch(passages(server), tmp_path)
+    assert describe(passages(server), tmp_path) == "1 rows, 1 kB; expected 2 rows"
 
 
 def test_links_planted_in_a_shared_folder_are_not_followed(
@@ -313,11 +318,13 @@ def test_links_planted_in_a_shared_folder_are_not_followed(
 ) -> None:
     mine = tmp_path_factory.mktemp("mine")
     (tmp_path / ".downloads").symlink_to(mine)
-    (tmp_path / "corpus_math").symlink_to(mine)
-    with pytest.raises(UserError, match=r"corpus_math: a link leads out of .*; nothing is written there"):
-        fetch(sums(server), tmp_path)
-    (tmp_path / "corpus_math").unlink()
-    fetch(sums(server), tmp_path)
+    (tmp_path / "corpus_wikipedia").symlink_to(mine)
+    with pytest.raises(
+        UserError, match=r"corpus_wikipedia: a link leads out of .*; nothing is written there"
+    ):
+        fetch(passages(server), tmp_path)
+    (tmp_path / "corpus_wikipedia").unlink()
+    fetch(passages(server), tmp_path)
     assert not list(mine.iterdir())
 
 
@@ -326,7 +333,7 @@ def test_links_planted_in_a_shared_folder_are_not_followed(
     [
         ({"sha256": "0" * 64}, "has SHA-256 .*, expected 0000"),
         ({"rows": 3}, "has 2 rows, expected 3: .*; nothing is written"),
-        ({"content": b'{"question": "q"}\nnot JSON'}, "line 1: no text in field `answer`"),
+        ({"content": b'{"title": "q"}\nnot JSON'}, "line 1: no text in field `text`"),
         ({"content": b"[" * 100_000}, "malformed JSON|one JSON array"),
         ({"source": Address("http://example.org/train.jsonl", rows_of)}, "is not https; nothing is fetched"),
         ({"source": Address("file:///etc/passwd", rows_of)}, "is not https; nothing is fetched"),
@@ -336,14 +343,14 @@ def test_a_source_that_is_not_as_published_leaves_nothing(
     server: HubServer, tmp_path: Path, changes: Mapping[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message) as caught:
-        fetch(sums(server, **changes), tmp_path)
+        fetch(passages(server, **changes), tmp_path)
     assert "\n" not in str(caught.value) and files_in(tmp_path) == []
 
 
 def test_redirects_missing_files_and_endless_ones_are_refused(
     server: HubServer, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    file = sums(server)
+    file = passages(server)
     server.redirects["/train.jsonl"] = f"{server.url}/elsewhere"
     with pytest.raises(UserError, match="answers HTTP 302"):
         fetch(file, tmp_path)
@@ -360,12 +367,12 @@ def test_redirects_missing_files_and_endless_ones_are_refused(
 def test_a_file_that_fails_does_not_stop_the_others(
     server: HubServer, tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
-    monkeypatch.setitem(FILES, "gsm8k_train", sums(server))
-    monkeypatch.setitem(FILES, "2wiki_passages", sums(server, name="2wiki_passages", sha256="0" * 64))
-    assert main(["data", "get", "2wiki_passages", "gsm8k_train", str(tmp_path)]) == 2
+    monkeypatch.setitem(FILES, "2wiki_passages", passages(server))
+    monkeypatch.setitem(FILES, "nq_passages", passages(server, name="nq_passages", sha256="0" * 64))
+    assert main(["data", "get", "nq_passages", "2wiki_passages", str(tmp_path)]) == 2
     captured = capsys.readouterr()
-    assert f"gsm8k_train: {tmp_path}/corpus_math/gsm8k_train.jsonl.gz: 2 rows" in captured.out
-    assert "toolformer: data: 2wiki_passages: " in captured.err
+    assert f"2wiki_passages: {tmp_path}/corpus_wikipedia/passages_2wiki.jsonl.gz: 2 rows" in captured.out
+    assert "toolformer: data: nq_passages: " in captured.err
 
 
 def test_a_folder_is_listed(fetched: Path, capsys: Capture) -> None:

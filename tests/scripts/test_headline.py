@@ -167,9 +167,9 @@ def test_arithmetic_is_drawn_evenly_from_its_families() -> None:
         assert {sum(name.startswith(family) for name in part) for family in "abcd"} == {len(part) // 4}
 
 
-def test_the_registered_questions_are_those_that_are_drawn() -> None:
+def test_the_registered_questions_are_those_that_are_drawn(tmp_path: Path) -> None:
     """Of arithmetic and dates, which are made up."""
-    rows = headline.questions(Path("unread"), ["arithmetic", "dateset"])
+    rows = headline.questions(tmp_path, ["arithmetic", "dateset"])
     for number, name in enumerate(("dev", "test")):
         registered = json.loads((headline.REGISTRATION / f"{name}.json").read_text())
         assert all(registered[task] == headline.drawn(task, rows[task])[number] for task in rows)

@@ -45,7 +45,7 @@ def annotate(config: Config) -> Step:
     inputs = {
         "model": model_state(config.model),
         "prompts": {key: instantiate.tool_settings(config, key).prompt.fill("") for key in config.tools},
-        "tools": _tool_files(config),
+        "tools": _tool_files(config, inference=False),
         "paragraphs": config.corpus.paragraphs,
     }
     return _step("annotate", with_tools(config, config.tools), inputs)
@@ -160,7 +160,7 @@ def answer(config: Config, training: Step | None = None) -> Step:
     tools = config.tools if calls_tools(config) else ()
     inputs: dict[str, Any] = {"training": training} if training else {"model": model_state(config.model)}
     if tools:
-        inputs["tools"] = _tool_files(config)
+        inputs["tools"] = _tool_files(config, inference=True)
     if tools and config.system != "toolformer":  # they are shown in this order
         inputs["order"] = list(tools)
     if tools and config.system == "prompted":
@@ -348,9 +348,16 @@ def with_tools(config: Config, tools: Collection[str]) -> Config:
     return replace(config, tool=kept, tool_default=Sampling())
 
 
-def _tool_files(config: Config) -> dict[str, Any]:
-    """The versions of the code of the tools in use, and the files that their settings name (of a function: its own file)."""
-    settings = {key: asdict(config.tool[key]) for key in config.tools}
+def _tool_files(config: Config, *, inference: bool) -> dict[str, Any]:
+    """The versions of the code of the tools in use, and the files that their settings name (of a function: its own file).
+
+    Args:
+        inference: also of the arguments that differ at inference, which no annotation reads.
+    """
+    tools = {key: config.tool[key] for key in config.tools}
+    if not inference:
+        tools = {key: replace(tool, inference={}) for key, tool in tools.items()}
+    settings = {key: asdict(tool) for key, tool in tools.items()}
     return {key: [versions(tool), files(tool)] for key, tool in settings.items()}
 
 
