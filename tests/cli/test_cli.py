@@ -34,13 +34,9 @@ def place(tmp_path: Path, monkeypatch: Patch) -> Path:
 
 
 def test_what_an_experiment_sets_by_tool_takes_a_further_tool() -> None:
-    words = [
-        "experiment=headline_effect",
-        "++decoding.stand_in={calendar: qa}",
-        "++decoding.by_tool.translation=3",
-    ]
-    decoding = compose("evaluate", words).decoding
-    assert decoding.stand_in == {"search": "qa", "calendar": "qa"}
+    decoding = compose(
+        "evaluate", ["experiment=headline_effect", "++decoding.by_tool.translation=3"]
+    ).decoding
     assert decoding.by_tool == {"calendar": 10, "search": 10, "qa": 10, "translation": 3}
 
 
