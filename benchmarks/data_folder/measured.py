@@ -16,6 +16,7 @@ MEASURED = {
     "xquad_vi": "5d6a508e585f2d031d9d7343eab206704636bdb54a40f7d05492238e35b6f569",
     "xquad_zh": "13470761e6b03f6fcfdbb6cbd6092b861b90ab3ae7836eec29b39767a9bf0b74",
     "xquad_ar": "01f810a8d413978bddfc7696814dd8e29a689d44c1f07125f93a58dacf5b5775",
+    "web_excerpts": "fbb5a53fe97773ff4ee33f9e55c8d5bf793ddf7a0a0e905844cc838ca918d220",
     "web_documents": "2339090d6ffd8761d95dd2b0a2d8cf2df5ce23a6ab32852700dde938634d3ef0",
     "squad_train": "09a21addbb3832ccca36e2fd9b1721285a1565a771e206a4ca6975d49e0e8e04",
     "2wiki_passages": "3bc585dfd091ba78945189a0405ba9ce7bed2b384862d315a0bc53ca70f91c71",

@@ -71,6 +71,14 @@ def test_samples_by_id(tmp_path: Path, tiny_folder: Path, refused: Refused) -> N
     assert "svamp has no document 's9'" in refused("evaluate", *wrong)
 
 
+def test_samples_may_name_further_benchmarks(tmp_path: Path, tiny_folder: Path) -> None:
+    write(tmp_path, "svamp/svamp", sums(3))
+    more = [f"model={tiny_folder}", "system=model", f"paths.data_dir={tmp_path}", "benchmarks=[svamp]"]
+    done = run_stage("evaluate", config(tmp_path, *more, "evaluation.samples={svamp:[s1],mawps:[1]}"))
+    assert [row["id"] for row in rows(done, "svamp")] == ["s1"]
+    assert run_stage("evaluate", config(tmp_path, *more, "evaluation.samples={svamp:[s1]}")) == done
+
+
 def test_held_out_texts_that_are_none_are_left_out(tmp_path: Path, tiny_folder: Path) -> None:
     texts = tmp_path / "en_head_0000.json"
     contents = ('{"raw_content": "One."}', '{"raw_content": "One."}', '{"raw_content": " "}', '{"text": "x"}')

@@ -299,3 +299,11 @@ def test_bad_filters_are_refused_before_anything_runs(
 ) -> None:
     assert generate(word) == 2
     assert line in capsys.readouterr().err
+
+
+def test_chance_keeps_other_calls_with_another_seed(place: Place, generate: Any, tmp_path: Path) -> None:
+    words = ["generate.seed=0", "filter.chance={calendar: 0.5}"]
+    assert generate(*words, "seed=0") == generate(*words, "seed=1") == 0
+    assert len({run.id for run in place.runs(tmp_path)}) == 2
+    kept = [path.read_bytes() for path in tmp_path.glob("generate/*/dataset_augmented.parquet")]
+    assert len(kept) == 2 and kept[0] != kept[1]

@@ -76,6 +76,15 @@ class Run:
         return self.step.name
 
     @property
+    def seed(self) -> int:
+        """The seed of its result; of an annotation that of its sampling, but where chance keeps calls by `seed`."""
+        seed: int = self.setting("seed", 0)
+        if self.stage != "generate" or self.setting("filter.chance"):
+            return seed
+        sampling: int | None = self.setting("generate.seed")
+        return seed if sampling is None else sampling
+
+    @property
     def made_from(self) -> list[str]:
         """The ids of the runs that it was made from."""
         return [step.key() for step in _results(self.step)]

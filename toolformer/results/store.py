@@ -163,7 +163,7 @@ class Results:
         """
         if reference == "latest":
             runs = self.runs(stage, experiment, **facts)
-            run = next((run for run in runs if seed in (None, run.setting("seed", 0))), None)
+            run = next((run for run in runs if seed in (None, run.seed)), None)
             if run is None:
                 raise UserError(self._none(stage, experiment, seed, facts))
         else:
@@ -229,7 +229,7 @@ class Results:
         conditions += [f"seed={seed}"] if seed is not None else []
         candidates = self.runs(stage, **facts)
         labels = [
-            f"{run.id[:8]} (name={', '.join(sorted(run.experiments)) or 'none'}, seed={run.setting('seed', 0)})"
+            f"{run.id[:8]} (name={', '.join(sorted(run.experiments)) or 'none'}, seed={run.seed})"
             for run in candidates[:CANDIDATES]
         ]
         more = f" and {len(candidates) - CANDIDATES} more" if len(candidates) > CANDIDATES else ""

@@ -262,8 +262,7 @@ def named_annotations(config: Config) -> list[Run]:
     """The annotations that `dataset` names. UserError if there is no such one, or one is named twice."""
     results = instantiate.finished_results(config)
     references = config.dataset.split("+")
-    # With generate.seed trainings of all seeds read one annotation, but for calls that are kept by chance, by `seed`.
-    seed = None if config.generate.seed is not None and not config.filter.chance else config.seed
+    seed = config.seed if config.filter.chance else config.sampling_seed  # as `Run.seed` has it
     runs = [results.resolve("generate", reference, config.name, seed) for reference in references]
     if len({run.id for run in runs}) < len(runs):
         raise UserError(f"dataset: {config.dataset} names a run twice; name each annotation once")
