@@ -305,3 +305,15 @@ def test_trainings_asked_the_same_questions_are_all_compared(store: Runs, tmp_pa
             evaluated(store, system, accuracy("svamp", right, n=100), training, seed=0, file=file)
     compared = reader.read_evidence(store).paired["svamp", "toolformer", "toolformer_disabled"]
     assert compared.seeds == (3, 3) and compared.comparison.difference.value == pytest.approx(51)
+
+
+def test_a_table_has_every_benchmark_of_a_data_folder(store: Runs) -> None:
+    training = trained(store)
+    data = {"svamp/svamp.jsonl": "a", "mawps/mawps_full.jsonl": "b"}
+    for system, of in (("model", None), ("toolformer", training)):
+        evaluated(store, system, accuracy("svamp", 4.0) | accuracy("mawps", 5.0), of, inputs={"data": data})
+    evidence = reader.read_evidence(store, None)
+    assert [values(evidence, task) for task in ("svamp", "mawps")] == [
+        {"model": 4.0, "toolformer": 4.0},
+        {"model": 5.0, "toolformer": 5.0},
+    ]

@@ -25,12 +25,22 @@ Seeds = Sequence[Run]
 Runs = Mapping[str, Run]
 """By id."""
 COLUMNS = [
-    *"run id task system policy k wording baseline comparison data model".split(),
+    *"run id task system policy k wording baseline comparison content data model".split(),
     *"training training_family before_filter thresholds sampled_by seed faults parameters n".split(),
 ]
 """Of a frame. A cell's `training` is an id, `training_family` the key of the trainings that differ only in the seed, `before_filter`
-of those that differ in τ_f too; `sampled_by` is the seed that chose the questions, `seed` that of the training, if any."""
-SAME_BUT_SEED = ["comparison", "wording", "system", "baseline", "policy", "training_family", "model"]
+of those that differ in τ_f too; `content` identifies the files that the benchmark was read from; `sampled_by` is the seed that chose
+the questions, `seed` that of the training, if any."""
+SAME_BUT_SEED = [
+    "comparison",
+    "content",
+    "wording",
+    "system",
+    "baseline",
+    "policy",
+    "training_family",
+    "model",
+]
 """The columns in which evaluations are equal that differ only in their seed."""
 BASELINE = "baseline "
 """Precedes a baseline's name in place of a system's key, which contains no blank."""
@@ -97,7 +107,7 @@ def frame(evaluated: Sequence[Run], trained: Runs, annotated: Runs) -> DataFrame
         rows += [
             {
                 **facts,
-                "comparison": f"{facts['comparison']} {_data_of(run, task)}",
+                "content": _content_of(run, task),
                 "task": task,
                 "faults": faults(run, task),
                 "n": run.tasks[task].get("n", 0),
@@ -112,8 +122,8 @@ def scores(run: Run) -> dict[str, float]:
     return {task: metrics[name] for task, metrics in run.tasks.items() for name in MAIN if name in metrics}
 
 
-def _data_of(run: Run, task: str) -> str:
-    """The content of the files that a benchmark was read from: other data is another comparison."""
+def _content_of(run: Run, task: str) -> str:
+    """What identifies the content of the files that a benchmark was read from."""
     inputs = run.step.inputs
     if task == "heldout_perplexity":
         return str(inputs.get("heldout", ""))
@@ -197,6 +207,9 @@ def comparable(cells: DataFrame, row: list[str]) -> dict[Any, Seeds]:
         return {}
     comparison = _largest(cells, row)[0]
     cells = cells[cells.comparison == comparison]
+    # A benchmark is not shown beside itself from other data.
+    contents = {task: _most(table, ["content"], row) for task, table in cells.groupby("task", sort=False)}
+    cells = cells[cells.content == cells.task.map(contents)]
     common = _most(cells.sort_values("sampled_by", kind="stable"), ["sampled_by"], row)
     # Further seeds of an untrained model count where a trained one was asked the same.
     seeds = {common, *(cells.sampled_by[cells.data != ""] if any(cells.data) else cells.sampled_by)}
