@@ -76,4 +76,4 @@ def test_an_automatic_batch_is_sized_by_a_gpus_memory(
     decoder = Decoder(language_model, tools())
     with full_gpu(language_model, {3}):
         assert decoder.complete(PROMPTS, DOCUMENTS, max_new_tokens=9) == expected
-    assert re.findall(r"batch_size=(\d+)", caplog.text) == ["8", "4", "4"], "halved for good"
+    assert re.findall(r"batch_size=(\d+)", caplog.text) == ["16", "8", "8"], "halved for good"

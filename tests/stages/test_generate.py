@@ -196,7 +196,7 @@ def test_a_worker_has_the_configured_threads_and_batches(tmp_path: Path, tiny_fo
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(("words", "first"), [(["engine.batch_tokens=512"], 512), ([], 1024)])
+@pytest.mark.parametrize(("words", "first"), [(["engine.batch_tokens=512"], 512), ([], 2048)])
 def test_a_full_gpu_halves_the_batches_once(
     place: Place, tmp_path: Path, caplog: Log, monkeypatch: Patch, words: list[str], first: int
 ) -> None:
