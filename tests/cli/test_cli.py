@@ -1,5 +1,6 @@
 """The command line: every configuration composes, and bad input ends in one line and exit code 2."""
 
+import errno
 import itertools
 import json
 import os
@@ -341,6 +342,8 @@ def swallowed_interruption() -> None:
         (swallowed_interruption, 130, "interrupted; run the same command again to resume"),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB"), 2, "lower engine.batch_tokens"),
         (torch.AcceleratorError("CUDA error: out of memory\nSearch for it"), 2, "lower engine.batch_tokens"),
+        (PermissionError(errno.EACCES, "Permission denied", "x.jsonl"), 2, "'x.jsonl'; finished work is kept: change its perm"),
+        (OSError(errno.ENOSPC, "No space left on device", "x"), 2, "make room"),
     ],
 )  # fmt: skip
 def test_what_ends_any_command_is_one_line(

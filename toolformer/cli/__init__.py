@@ -135,8 +135,8 @@ def _command(argv: Sequence[str] | None) -> int:
             message = printable(" ".join(str(error).split()))
             if isinstance(error, UsageError):
                 message += f"; see toolformer {arguments[0]} --help"
-        elif isinstance(error, OSError) and error.errno in _NO_ROOM:
-            message = f"{error}; finished work is kept: make room or name another folder"
+        elif isinstance(error, OSError) and error.errno in _REMEDIES:
+            message = f"{error}; finished work is kept: {_REMEDIES[error.errno]}"
         elif isinstance(error, RuntimeError) and _GPU_IS_FULL.match(str(error)):
             message = (
                 f"{' '.join(str(error).split())[:120]}; finished work is kept: see with nvidia-smi what else uses the GPU, "
@@ -166,13 +166,21 @@ def _share_cpu() -> None:
 
 
 def _check_working_directory() -> None:
+    """UserError for a deleted working directory, or one whose name no record of a run could hold."""
     try:
-        os.getcwd()
+        os.getcwd().encode()
     except FileNotFoundError:
         raise UserError("the working directory has been deleted; change to one that is there (cd)") from None
+    except UnicodeEncodeError:
+        raise UserError(
+            "the working directory's name is not UTF-8; rename the folder, or change to another (cd)"
+        ) from None
 
 
-_NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT)
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room or name another folder"),
+    **dict.fromkeys((errno.EACCES, errno.EROFS), "change its permissions or name another"),
+}
 _GPU_IS_FULL = re.compile(r"CUDA (error: )?out of memory")
 _SIGNALS: dict[int, tuple[str, int]] = {
     signal.SIGTERM: ("terminated", 143),

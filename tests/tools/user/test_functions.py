@@ -319,6 +319,15 @@ def test_a_deleted_working_directory_is_one_line(tmp_path: Path) -> None:
     )
 
 
+def test_a_working_directory_that_is_not_utf_8_is_one_line(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/caf\xe9"
+    os.mkdir(folder)
+    command = [sys.executable, "-m", "toolformer.cli", "tool", "calculator", "1+1"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2
+    assert done.stderr.startswith("toolformer: the working directory's name is not UTF-8; rename the folder")
+
+
 STAYS = '''
 import multiprocessing
 import subprocess
