@@ -48,7 +48,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
     # An unpredictable name: nobody can plant a link there, which writing would follow.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_PART}")
     with writing(path):
-        _remove_leftovers(path.parent)
+        _remove_old_leftovers(path.parent)
         temporary.touch(exist_ok=False)
         try:
             yield temporary
@@ -59,14 +59,20 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 @functools.cache
-def _remove_leftovers(folder: Path) -> None:
-    """Removes the temporary files of killed processes in a folder, once per process: there may be many."""
+def _remove_old_leftovers(folder: Path) -> None:
+    """Removes the temporary files of processes that were killed a day ago or longer, once per process: there may be many."""
+    remove_leftovers(folder, older_than=_DAY)
+
+
+def remove_leftovers(folder: Path, older_than: float = 0.0) -> None:
+    """Removes the temporary files in a folder that were last written so many seconds ago.
+
+    With 0 no other process may be writing there.
+    """
     for part in folder.glob(f".*{_PART}*"):
         with suppress(OSError):
-            if (
-                re.search(rf"\.[0-9a-f]{{16}}{_PART}", part.name)
-                and part.lstat().st_mtime < time.time() - _DAY
-            ):
+            is_ours = re.search(rf"\.[0-9a-f]{{16}}{_PART}", part.name)
+            if is_ours and part.lstat().st_mtime <= time.time() - older_than:
                 part.unlink()
 
 

@@ -241,3 +241,12 @@ def test_the_commands_that_a_refusal_names_make_the_run_again(results: Results) 
         newer.resolve("train", "latest")
     order = "in this order: toolformer generate name=a; toolformer train name=a dataset=latest"
     assert str(error.value).endswith(order)
+
+
+def test_parts_of_a_killed_process_go_with_the_next_one(tmp_path: Path) -> None:
+    results, of = Results(tmp_path), step()
+    part = results.path(of) / f".file.{'0' * 16}.part"
+    part.parent.mkdir(parents=True)
+    part.touch()
+    with at_work(results, of):
+        assert not part.exists()

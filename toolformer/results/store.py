@@ -22,7 +22,7 @@ from toolformer.results.folder import Folder, Listener, RunInfo, add_name
 from toolformer.results.reading import mapping, read_run
 from toolformer.results.run import LOCK, RUN_STEPS, Run, newest_first
 from toolformer.step import Step
-from toolformer.storage import acquired, lock_file, safe_join, sha256
+from toolformer.storage import acquired, lock_file, remove_leftovers, safe_join, sha256
 
 log = logging.getLogger(__name__)
 
@@ -279,6 +279,7 @@ class Results:
                 self.add_name(run, info.experiment)
                 yield run
                 return
+            remove_leftovers(path)  # of a process that was killed while it held the lock
             folder = Folder(path, step, info, self.listener)
             folder.read = self._fingerprints(step)
             yield from self._work(folder)
