@@ -269,6 +269,19 @@ def test_the_annotation_is_the_one_behind_the_models(tmp_path: Path, store: Runs
     )
 
 
+def test_the_cost_of_several_annotations_is_their_sum(tmp_path: Path, store: Runs) -> None:
+    files = write_annotation(tmp_path)
+    first, second = (annotated(store, EXECUTED, files) for _ in range(2))
+    trained(store, inputs={"datasets": [first.step, second.step]})
+    evidence = reader.read_evidence(store)
+    cost = {row[0].text: [cell.text for cell in row[1:5]] for row in outcome_tables.cost(evidence).rows}
+    assert cost["Toolformer"] == ["14", "1,040", "8.0", "512"]
+    assert evidence.remarks == [
+        f"The models were trained on several annotations: the tables on annotation show generate run {first.id[:8]} alone, "
+        f"without {second.id[:8]}; Cost counts all."
+    ]
+
+
 @pytest.mark.parametrize(
     "name", ["candidates.parquet", "dataset_plain.parquet", "funnel.json", "samples/svamp.parquet"]
 )

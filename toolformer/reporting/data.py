@@ -96,8 +96,9 @@ class Evidence:
     annotation: Annotation | None = None
     scores: Mapping[tuple[str, str], Score] = field(default_factory=dict)
     """By system (a baseline's name after `BASELINE`) and task."""
-    trained: Mapping[str, tuple[Run, Run | None]] = field(default_factory=dict)
-    """By data, `augmented` or `plain`: the training that was evaluated, else the newest; and its annotation."""
+    trained: Mapping[str, tuple[Run, Sequence[Run]]] = field(default_factory=dict)
+    """By data, `augmented` or `plain`: the training that was evaluated, else the newest; and its annotations, none if one of
+    them is gone."""
     remarks: Sequence[str] = ()
     by_k: Mapping[tuple[int, str], Score] = field(default_factory=dict)
     """Toolformer, by k and task, for the tasks that were measured with at least two."""

@@ -118,14 +118,21 @@ def cost(evidence: Evidence) -> Table:
     return Table.of("cost", "Cost", "Seconds, calls and tokens", columns, rows, caption, rules)
 
 
-def _making(training: Run, annotation: Run | None) -> list[Cell]:
-    """Seconds of annotation, calls executed, seconds of training, tokens."""
-    made, trained = annotation.metrics if annotation else {}, training.metrics
+def _making(training: Run, annotations: Sequence[Run]) -> list[Cell]:
+    """Seconds of all its annotations, calls executed, seconds of training, tokens."""
+    made, trained = [annotation.metrics for annotation in annotations], training.metrics
     # Not tools/NAME/executed, which counts what was not answered from the cache.
-    executed = [count for name, count in made.items() if name.count("/") == 1 and name.endswith("/executed")]
+    executed = [
+        count
+        for metrics in made
+        for name, count in metrics.items()
+        if name.count("/") == 1 and name.endswith("/executed")
+    ]
+    seconds = [metrics.get("annotation_seconds", metrics.get("duration_seconds")) for metrics in made]
+    known = [value for value in seconds if value is not None]
     # Of a training that was continued in another run, and of shards that it took over, the whole.
     cells = [
-        _seconds(made.get("annotation_seconds", made.get("duration_seconds"))),
+        _seconds(sum(known) if seconds and len(known) == len(seconds) else None),
         _rounded(sum(executed) if executed else None),
         _seconds(trained.get("training_seconds", trained.get("duration_seconds"))),
         _rounded(trained.get("train_tokens")),

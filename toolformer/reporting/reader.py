@@ -73,7 +73,7 @@ def read_evidence(results: Results, experiment: str | None = None) -> Evidence:
         experiment,
         annotation,
         **measured,
-        trained={data: (run, source(run, annotated)) for data, run in trainings.items()},
+        trained={data: (run, _annotations_of(run, annotated)) for data, run in trainings.items()},
         remarks=[*_remarks(cells, selection), *remarks, *unread],
         kept={row: run for row, run in kept.items() if run},
         model=selection.model,
@@ -128,6 +128,12 @@ def _trainings(selection: Selection, trained: Iterable[Run], known: Runs) -> dic
     return others | {data: known[run_id] for data, run_id in evaluated.items() if run_id in known}
 
 
+def _annotations_of(training: Run, annotated: Runs) -> list[Run]:
+    """The annotations that a training read; none if one of them is gone."""
+    read = [step.key() for step in training.step.steps() if step.name == "generate"]
+    return [annotated[run_id] for run_id in read] if all(run_id in annotated for run_id in read) else []
+
+
 def _annotation(
     results: Results, trainings: Mapping[str, Run], annotated: Runs, generated: Sequence[Run]
 ) -> tuple[Annotation | None, list[str]]:
@@ -144,6 +150,14 @@ def _annotation(
         remarks.append(
             f"The tables on annotation show generate run {run.id[:8]}; run {named[:8]}, on which the models were "
             "trained, is gone."
+        )
+    read = {
+        other.id: other for training in trainings.values() for other in _annotations_of(training, annotated)
+    }
+    if others := ", ".join(run_id[:8] for run_id in read if run_id != run.id and run.id in read):
+        remarks.append(
+            f"The models were trained on several annotations: the tables on annotation show generate run {run.id[:8]} "
+            f"alone, without {others}; Cost counts all."
         )
     try:
         return annotation_of(results, run), remarks
