@@ -282,6 +282,15 @@ def test_the_cost_of_several_annotations_is_their_sum(tmp_path: Path, store: Run
     ]
 
 
+def test_trainings_on_an_annotation_each_read_not_several(tmp_path: Path, store: Runs) -> None:
+    files = write_annotation(tmp_path)
+    for data in ("augmented", "plain"):
+        trained(store, data, dataset=annotated(store, files=files))
+    assert reader.read_evidence(store).remarks == [
+        "Toolformer and M + CC were trained on different annotations."
+    ]
+
+
 @pytest.mark.parametrize(
     "name", ["candidates.parquet", "dataset_plain.parquet", "funnel.json", "samples/svamp.parquet"]
 )

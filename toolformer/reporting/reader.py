@@ -151,10 +151,11 @@ def _annotation(
             f"The tables on annotation show generate run {run.id[:8]}; run {named[:8]}, on which the models were "
             "trained, is gone."
         )
-    read = {
-        other.id: other for training in trainings.values() for other in _annotations_of(training, annotated)
-    }
-    if others := ", ".join(run_id[:8] for run_id in read if run_id != run.id and run.id in read):
+    together = (
+        [other.id for other in _annotations_of(training, annotated)] for training in trainings.values()
+    )
+    read = next((ids for ids in together if run.id in ids), [])
+    if others := ", ".join(run_id[:8] for run_id in read if run_id != run.id):
         remarks.append(
             f"The models were trained on several annotations: the tables on annotation show generate run {run.id[:8]} "
             f"alone, without {others}; Cost counts all."
