@@ -13,7 +13,8 @@ heldout.jsonl    50 excerpts of web pages, and 30 further texts of those kinds
 index            all Wikipedia text of the data folder and the embedded summaries; index.bm25 is the index of it
 without.bm25     the index without the two sources that were chosen for Natural Questions and T-REx
 
-The questions are drawn by a seed, and their ids are written to docs/results/registration/: dev.json and test.json.
+The questions are drawn by a seed, and their ids are written to docs/results/registration/ (dev.json and test.json) unless they
+are there: what was registered is not changed.
 """
 
 import datetime
@@ -208,6 +209,16 @@ def drawn(task: str, rows: Sequence[Row]) -> tuple[list[str], list[str], list[st
     return sorted(mixed[:first]), sorted(mixed[first:second]), sorted(mixed[second : second + RESERVE])
 
 
+def register(path: Path, ids: Mapping[str, Sequence[str]]) -> None:
+    """Writes the ids of questions; what was registered before stays, and a line says if these data have other questions."""
+    if not path.exists():
+        atomic_write(path, (json.dumps(ids, indent=0) + "\n").encode())
+        return
+    registered = json.loads(path.read_text(encoding="utf-8"))
+    if other := sorted(task for task in {*registered, *ids} if registered.get(task) != ids.get(task)):
+        print(f"{path} stays as it is: with these data other questions of {', '.join(other)} are drawn")
+
+
 def shared_with(asked: Mapping[str, Sequence[Row]]) -> Callable[[str], bool]:
     """Whether a text shares 13 words in a row, or all of a question of 8 to 12, with a question; or two neighbouring numbers of
     at least two digits with one of mathematics."""
@@ -273,7 +284,7 @@ def main(data: Path) -> None:
     REGISTRATION.mkdir(parents=True, exist_ok=True)
     for name, number in (("dev", 0), ("test", 1)):
         chosen = {task: parts[number] for task, parts in ids.items()} | {"heldout_perplexity": everything}
-        atomic_write(REGISTRATION / f"{name}.json", (json.dumps(chosen, indent=0) + "\n").encode())
+        register(REGISTRATION / f"{name}.json", chosen)
     print(f"{dropped} texts left out, which share words or numbers with a question")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scripts import headline
-from tests.build import SVAMP, write
+from tests.build import SVAMP, Capture, write
 from toolformer.benchmarks.data_folder.table import FILES
 from toolformer.errors import UserError
 from toolformer.tools.retrieval.passages import Passage
@@ -173,3 +173,12 @@ def test_the_registered_questions_are_those_that_are_drawn(tmp_path: Path) -> No
     for number, name in enumerate(("dev", "test")):
         registered = json.loads((headline.REGISTRATION / f"{name}.json").read_text())
         assert all(registered[task] == headline.drawn(task, rows[task])[number] for task in rows)
+
+
+def test_what_was_registered_is_not_changed(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "test.json"
+    headline.register(path, {"nq": ["1"], "svamp": ["2"]})
+    assert capsys.readouterr().out == ""
+    headline.register(path, {"nq": ["3"], "svamp": ["2"]})
+    assert json.loads(path.read_text()) == {"nq": ["1"], "svamp": ["2"]}
+    assert "other questions of nq are drawn" in capsys.readouterr().out
