@@ -7,14 +7,16 @@ compared as `toolformer compare` does it, on the seeds and questions that both h
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from toolformer.benchmarks import PAPER, TASKS
+from toolformer.data.parquet import read_table
 from toolformer.errors import UserError, near
-from toolformer.reporting.formatting import title_of, tool_name
+from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
+from toolformer.reporting.formatting import in_table_order, title_of, tool_name
 from toolformer.reporting.frame import seeds_of
 from toolformer.reporting.pairing import (
     Row,
@@ -27,6 +29,7 @@ from toolformer.reporting.pairing import (
 )
 from toolformer.reporting.table import Cell, p_cell
 from toolformer.results import Results, Run
+from toolformer.stages.explain import LADDER
 from toolformer.statistics.crossed import LEVEL
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
@@ -66,6 +69,8 @@ PARTS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
     "heldout": ("heldout_perplexity", lambda identity: not identity.startswith("web/")),
 }
 """Parts of a benchmark, by name: the benchmark, and which ids belong to it."""
+CALLED = ("Calculator", "Calendar", "WikiSearch", "QA")
+"""The tools as calls name them."""
 TITLES = {
     "web": "web excerpts",
     "heldout": "held-out texts",
@@ -105,13 +110,16 @@ class Answers:
     def of(self, arm: Arm, benchmark: str) -> Seeds:
         """The answers of an arm by seed. UserError if there are none, or a file is not what was published."""
         task, belongs = PARTS.get(benchmark, (benchmark, None))
-        runs = self.runs.get((arm, task))
-        if not runs:
-            raise UserError(f"{self.results.root} has no answers of {arm} on {benchmark}")
-        rows = ((seeds, self._rows(run, task)) for seeds, run in sorted(runs.items()))
+        rows = ((seeds, self._rows(run, task)) for seeds, run in sorted(self.runs_of(arm, task).items()))
         return [
             (seeds, [row for row in each if not belongs or belongs(str(row["id"]))]) for seeds, each in rows
         ]
+
+    def runs_of(self, arm: Arm, task: str) -> Mapping[tuple[int, int], Run]:
+        """The evaluations of an arm on a task by seeds. UserError if there are none."""
+        if runs := self.runs.get((arm, task)):
+            return runs
+        raise UserError(f"{self.results.root} has no answers of {arm} on {task}")
 
     @functools.cache  # noqa: B019  # an instance is as long as its process
     def _rows(self, run: Run, task: str) -> list[Row]:
@@ -249,30 +257,68 @@ def _judged(compared: TaskComparison, target: float, level: float) -> dict[str, 
 
 
 def calls(answers: Answers) -> Table:
-    """By annotation and tool, the calls that were sampled, executed, scored and kept."""
+    """By annotation and tool, the calls that were sampled, scored and kept; of those kept, the percent that leak (the call holds
+    what the text says only after it) and that harm (their result makes the next words less likely)."""
     rows = []
     for run in _annotations(answers):
-        chance, sampled_by = run.step.settings.get("filter", {}).get("chance"), _sampled_by(run)
-        kept_by = (
-            f"chance, seed {run.setting('seed', 0)}"
-            if chance
-            else "loss"
-            if not sampled_by
-            else f"loss, calls of seed {sampled_by}"
-        )
+        file = answers.results.artifact(run, "candidates.parquet", reduced=True)
+        candidates = read_table(file, ["tool", "status", "kept", "leak", "gain"]).to_pylist()
         for tool in run.step.settings.get("tool", {}):
-            counts = {
-                name: run.metrics.get(f"{tool}/{name}", 0.0)
-                for name in ("sampled", "executed", "scored", "kept")
-            }
+            of_tool = [row for row in candidates if row["tool"] == tool]
+            kept = [row for row in of_tool if row["kept"]]
             rows.append(
                 {
-                    "kept by": kept_by,
+                    "kept by": _kept_by(run),
                     "tool": tool_name(tool),
-                    **{name: f"{count:,.0f}" for name, count in counts.items()},
+                    "sampled": f"{len(of_tool):,}",
+                    "scored": f"{sum(row['status'] == 'scored' for row in of_tool):,}",
+                    "kept": f"{len(kept):,}",
+                    "leaking": _percent(bool(row["leak"]) for row in kept),
+                    "harmful": _percent(row["gain"] < 0 for row in kept),
                 }
             )
     return rows
+
+
+def _kept_by(run: Run) -> str:
+    if run.step.settings.get("filter", {}).get("chance"):
+        return f"chance, seed {run.setting('seed', 0)}"
+    sampled_by = next((step.settings.get("seed", 0) for step in run.step.find_all("annotate")), 0)
+    return f"loss, calls of seed {sampled_by}" if sampled_by else "loss"
+
+
+def called(answers: Answers, arm: str, benchmarks: Sequence[str]) -> Table:
+    """Of an arm on each benchmark, the percent of answers with a call of each tool, over all seeds."""
+    rows = []
+    for benchmark in benchmarks:
+        made: list[Sequence[str]] = []
+        for run in answers.runs_of(arm_named(arm), benchmark).values():
+            file = answers.results.artifact(run, f"samples/{benchmark}.parquet", reduced=True)
+            made += [row.get("tools") or () for row in read_table(file).to_pylist()]
+        row = {"benchmark": title(benchmark), "answers": f"{len(made):,}"}
+        rows.append(row | {name: _percent(name in tools for tools in made) for name in CALLED})
+    return rows
+
+
+def explained(answers: Answers) -> Table:
+    """By benchmark, the percent of the explained answers in each class, and that are right under each oracle condition."""
+    rows: dict[str, list[Row]] = {}
+    for run in answers.results.runs("explain"):
+        for file in sorted(answers.results.artifact(run, LADDER, reduced=True).glob("*.parquet")):
+            rows.setdefault(file.stem, []).extend(read_table(file).to_pylist())
+    return [_explained(task, rows[task]) for task in in_table_order(rows)]
+
+
+def _explained(task: str, rows: Sequence[Row]) -> dict[str, str]:
+    right = {
+        rung: [row[f"{rung}_right"] for row in rows if row[f"{rung}_right"] is not None] for rung in RUNGS
+    }
+    return {
+        "benchmark": title(task),
+        "answers": f"{len(rows):,}",
+        **{name: _percent(row["class"] == key for row in rows) for key, name in CLASSES.items()},
+        **{name: _percent(right[rung]) for rung, name in RUNGS.items()},
+    }
 
 
 def time(answers: Answers) -> Table:
@@ -292,15 +338,17 @@ def time(answers: Answers) -> Table:
 
 
 def _annotations(answers: Answers) -> list[Run]:
-    """The oldest first."""
+    """Those by the loss first, then the oldest."""
     return sorted(
         answers.results.runs("generate"),
         key=lambda run: (bool(run.step.settings.get("filter", {}).get("chance")), run.started),
     )
 
 
-def _sampled_by(run: Run) -> int:
-    return int(next((step.settings.get("seed", 0) for step in run.step.find_all("annotate")), 0))
+def _percent(of: Iterable[bool]) -> str:
+    """Of the values that are true, with one decimal; empty for no values."""
+    values = [*of]
+    return f"{100 * sum(values) / len(values):.1f}" if values else ""
 
 
 def title(benchmark: str) -> str:
@@ -316,7 +364,8 @@ def _number(cell: Cell) -> str:
 
 
 KINDS: Mapping[str, Callable[..., Table]] = {
-    "scores": scores, "gains": gains, "hypotheses": hypotheses, "calls": calls, "time": time,
+    "scores": scores, "gains": gains, "hypotheses": hypotheses, "calls": calls, "called": called, "explained": explained,
+    "time": time,
 }  # fmt: skip
 """The tables, by name in a page's comment; options are arguments, lists with commas between."""
 LISTS = ("arms", "benchmarks", "wordings")

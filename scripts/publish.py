@@ -34,13 +34,14 @@ from toolformer.reporting.pairing import ASKED, QUESTION, SCORED, TEXTS, questio
 from toolformer.results import Results, Run
 from toolformer.results.folder import add_name, read_json, result_digest
 from toolformer.results.run import METRICS, RESULT, STEP
+from toolformer.stages.explain import LADDER
 from toolformer.step import Step
 from toolformer.storage import atomic_file, atomic_write, sha256
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = "data"
 """The published paths.data_dir."""
-STAGES = ("generate", "train", "evaluate")
+STAGES = ("generate", "train", "evaluate", "explain")
 GENERATED = ("arithmetic", "dateset")
 """Benchmarks whose questions this project makes."""
 DERIVED = ("doc_id", "correct")
@@ -187,8 +188,14 @@ def _tables(run: Run, texts: set[str]) -> dict[str, pa.Table | Path]:
     """The files of a run that are published, by name."""
     if run.stage == "generate":
         return _annotation(run, texts)
-    names = [name for name in run.digests if name.startswith("samples/")]
-    return {name: _answers(run.folder / name, Path(name).stem) for name in names}
+    reduced = {
+        name: _answers(run.folder / name, Path(name).stem)
+        if name.startswith("samples/")
+        else _classes(run.folder / name)
+        for name in run.digests
+        if name.startswith(("samples/", f"{LADDER}/"))
+    }
+    return {**reduced}
 
 
 def _annotation(run: Run, texts: set[str]) -> dict[str, pa.Table | Path]:
@@ -237,6 +244,12 @@ def _answers(path: Path, task: str) -> pa.Table:
     named = [name for name in rows[0] if name not in DERIVED and any(row[name] for row in rows)]
     named = [name for name in rows[0] if name in (*SCORED, *TEXTS, *named)]
     return pa.Table.from_pylist([{name: row[name] for name in named} for row in rows])
+
+
+def _classes(path: Path) -> pa.Table:
+    """The class of each example and where it was right, without the texts of its conditions."""
+    names = pq.read_schema(path).names
+    return read_table(path, [name for name in names if name in ("id", "class") or name.endswith("_right")])
 
 
 def _cut_results(text: str, tools: Sequence[str]) -> str:

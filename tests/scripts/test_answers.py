@@ -9,7 +9,9 @@ import pytest
 
 from scripts import answers, publish, tables
 from tests.runs import Runs, scored, without_calls, write, write_annotation
+from toolformer.data.parquet import read_table
 from toolformer.errors import UserError
+from toolformer.evaluation.ladder.classes import RUNGS
 from toolformer.results.folder import result_digest
 from toolformer.step import Step
 from toolformer.storage import sha256
@@ -43,8 +45,9 @@ class Experiment:
         annotate = Step("annotate", 1, {"seed": sampled_by} if sampled_by else {})
         for seed, of_seed in enumerate(scores):
             number = next(self.runs.numbers)
+            made = ["Calculator"] if system == "toolformer" else []
             rows = [
-                scored(n, float(score), completion=" 5", tools=[], call_result=None)
+                scored(n, float(score), completion=" 5", tools=made, call_result=None)
                 for n, score in enumerate(of_seed)
             ]
             path = write(self.folder / str(number) / f"{task}.parquet", rows)
@@ -64,10 +67,9 @@ class Experiment:
             )  # fmt: skip
 
     def training(self, seed: int, annotate: Step, filtered: Mapping[str, Any]) -> Step:
-        metrics = {"calculator/sampled": 1500.0, "calculator/scored": 1400.0, "calculator/kept": 120.0}
         generate = self.runs.add(
             "generate",
-            {**metrics, "annotation_seconds": 1800.0},
+            {"annotation_seconds": 1800.0},
             self.files,
             settings={"tool": {"calculator": {}}, "filter": filtered},
             inputs={"annotation": annotate},
@@ -147,11 +149,36 @@ def test_registered_hypotheses_name_arms_and_benchmarks() -> None:
 def test_costs_count_calls_and_an_annotation_once(experiment: Experiment) -> None:
     published = answers.Answers(experiment.published())
     (row,) = answers.calls(published)
-    assert row == {
-        "kept by": "loss", "tool": "Calculator", "sampled": "1,500", "executed": "0", "scored": "1,400", "kept": "120",
-    }  # fmt: skip
+    assert {
+        "kept by": "loss",
+        "tool": "Calculator",
+        "leaking": "0.0",
+        "harmful": "0.0",
+    }.items() <= row.items()
+    assert (row["sampled"], row["scored"], row["kept"]) == ("4", "4", "1")
     annotation, train, evaluate = answers.time(published)
     assert (annotation["hours"], train["minutes each"], evaluate["runs"]) == ("0.5", "4.0", "4")
+
+
+def test_an_arms_calls_are_counted_in_its_answers(experiment: Experiment) -> None:
+    (row,) = answers.called(answers.Answers(experiment.published()), "Toolformer", ["mawps"])
+    assert (row["answers"], row["Calculator"], row["QA"]) == ("8", "100.0", "0.0")
+
+
+def test_explained_answers_are_counted_by_class(experiment: Experiment, tmp_path: Path) -> None:
+    rights = {f"{rung}_right": None if rung == "gold_input" else rung == "forced" for rung in RUNGS}
+    rows = [
+        {"id": str(n), "class": name, "forced": "A text of others", **rights}
+        for n, name in enumerate(["helped", *["harmed"] * 3])
+    ]
+    path = write(tmp_path / "mawps.parquet", rows)
+    experiment.runs.add("explain", {}, {"ladder/mawps.parquet": path}, experiment="headline_explain")
+    published = answers.Answers(experiment.published())
+    (row,) = answers.explained(published)
+    assert (row["answers"], row["helped"], row["harmed"], row["did not call"]) == ("4", "25.0", "75.0", "0.0")
+    assert (row["forced call"], row["as it is"], row["gold input"]) == ("100.0", "0.0", "")
+    (run,) = published.results.runs("explain")
+    assert read_table(run.folder / "ladder" / "mawps.parquet").column_names == ["id", "class", *rights]
 
 
 def test_a_page_has_a_table_of_the_answers(experiment: Experiment) -> None:
