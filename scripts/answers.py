@@ -6,6 +6,7 @@ compared as `toolformer compare` does it, on the seeds and questions that both h
 """
 
 import functools
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from toolformer.reporting.table import Cell, p_cell
 from toolformer.results import Results, Run
 from toolformer.stages.explain import LADDER
 from toolformer.statistics.crossed import LEVEL
+from toolformer.step import Step
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 PUBLISHED = RESULTS / "headline"
@@ -82,13 +84,17 @@ TITLES = {
 def arm_of(run: Run) -> Arm:
     """The arm of an evaluation, by its settings and those of the steps that it was made from."""
     annotation = next(run.step.find_all("generate"), None)
-    calls = "loss"
-    if annotation:
-        sampled_by = next((step.settings.get("seed", 0) for step in annotation.find_all("annotate")), 0)
-        by_chance = annotation.settings.get("filter", {}).get("chance")
-        calls = "chance" if by_chance else "new" if sampled_by else "loss"
+    calls = calls_of(annotation) if annotation else "loss"
     index = run.setting("tool.search.inference.retriever.index_path") or ""
     return Arm(str(run.facts.get("system")), calls, Path(index).stem, str(run.facts.get("wording", PAPER)))
+
+
+def calls_of(annotation: Step) -> str:
+    """How an annotation's calls were kept, as an arm has it."""
+    if annotation.settings.get("filter", {}).get("chance"):
+        return "chance"
+    sampled_by = next((step.settings.get("seed", 0) for step in annotation.find_all("annotate")), 0)
+    return "new" if sampled_by else "loss"
 
 
 class Answers:
@@ -257,34 +263,33 @@ def _judged(compared: TaskComparison, target: float, level: float) -> dict[str, 
 
 
 def calls(answers: Answers) -> Table:
-    """By annotation and tool, the calls that were sampled, scored and kept; of those kept, the percent that leak (the call holds
-    what the text says only after it) and that harm (their result makes the next words less likely)."""
-    rows = []
+    """Per annotation and tool, the calls that were sampled, scored and kept; of those kept, the percent that leak (the call holds
+    what the text says only after it) and that harm (their result makes the next words less likely). Draws by chance are averaged."""
+    drawn: dict[tuple[str, str], list[list[Row]]] = {}
     for run in _annotations(answers):
         file = answers.results.artifact(run, "candidates.parquet", reduced=True)
         candidates = read_table(file, ["tool", "status", "kept", "leak", "gain"]).to_pylist()
         for tool in run.step.settings.get("tool", {}):
             of_tool = [row for row in candidates if row["tool"] == tool]
-            kept = [row for row in of_tool if row["kept"]]
-            rows.append(
-                {
-                    "kept by": _kept_by(run),
-                    "tool": tool_name(tool),
-                    "sampled": f"{len(of_tool):,}",
-                    "scored": f"{sum(row['status'] == 'scored' for row in of_tool):,}",
-                    "kept": f"{len(kept):,}",
-                    "leaking": _percent(bool(row["leak"]) for row in kept),
-                    "harmful": _percent(row["gain"] < 0 for row in kept),
-                }
-            )
-    return rows
+            drawn.setdefault((calls_of(run.step), tool), []).append(of_tool)
+    return [_counted(kept_by, tool, rows) for (kept_by, tool), rows in drawn.items()]
 
 
-def _kept_by(run: Run) -> str:
-    if run.step.settings.get("filter", {}).get("chance"):
-        return f"chance, seed {run.setting('seed', 0)}"
-    sampled_by = next((step.settings.get("seed", 0) for step in run.step.find_all("annotate")), 0)
-    return f"loss, calls of seed {sampled_by}" if sampled_by else "loss"
+def _counted(kept_by: str, tool: str, draws: Sequence[Sequence[Row]]) -> dict[str, str]:
+    rows = [*itertools.chain.from_iterable(draws)]
+    kept = [row for row in rows if row["kept"]]
+    counts = {
+        "sampled": len(rows),
+        "scored": sum(row["status"] == "scored" for row in rows),
+        "kept": len(kept),
+    }
+    return {
+        "kept by": kept_by if len(draws) == 1 else f"{kept_by}, mean of {len(draws)} draws",
+        "tool": tool_name(tool),
+        **{name: f"{count / len(draws):,.0f}" for name, count in counts.items()},
+        "leaking": _percent(bool(row["leak"]) for row in kept),
+        "harmful": _percent(row["gain"] < 0 for row in kept),
+    }
 
 
 def called(answers: Answers, arm: str, benchmarks: Sequence[str]) -> Table:
@@ -338,10 +343,10 @@ def time(answers: Answers) -> Table:
 
 
 def _annotations(answers: Answers) -> list[Run]:
-    """Those by the loss first, then the oldest."""
+    """Those by the loss first, by chance last."""
+    names = ("loss", "new", "chance")
     return sorted(
-        answers.results.runs("generate"),
-        key=lambda run: (bool(run.step.settings.get("filter", {}).get("chance")), run.started),
+        answers.results.runs("generate"), key=lambda run: (names.index(calls_of(run.step)), run.started)
     )
 
 
