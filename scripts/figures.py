@@ -1,11 +1,10 @@
-"""The figure of README.md and docs/results.md, drawn from the published answers; from docs/results/tables/ until all trainings of both arms are there.
+"""The figure of README.md and docs/results.md, drawn from the published answers.
 
     python scripts/figures.py
 
 Writes docs/gains.svg. The output is deterministic: unchanged answers give an unchanged file.
 """
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,10 +19,6 @@ from toolformer.storage import atomic_write
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GREY, ORANGE = PALETTE[0], PALETTE[2]
 """Grey is calls disabled and orange Toolformer, as in the report."""
-
-
-SEEDS = 5
-"""Registered trainings of each arm."""
 BENCHMARKS = ("arithmetic", "mawps", "svamp", "dateset", "nq", "lama_trex")
 
 
@@ -44,35 +39,13 @@ class Gain:
         return f"{self.gain:+.1f}  [{self.low:+.1f}, {self.high:+.1f}]".replace("-", "−")
 
 
-def _are_whole(arms: Sequence[str]) -> bool:
-    """Whether all registered trainings of these arms have published answers."""
-    if not answers.PUBLISHED.is_dir():
-        return False
-    runs = answers.Answers().runs
-    return all(len(runs.get((answers.ARMS[arm], BENCHMARKS[0]), ())) >= SEEDS for arm in arms)
-
-
 def gains() -> list[Gain]:
     """Toolformer over the same model with calls disabled, on six benchmarks."""
-    if _are_whole(("Toolformer", "disabled")):
-        compared = answers.Answers().compared("Toolformer", "disabled", BENCHMARKS)
-        found = [(each, each.comparison, each.comparison.difference) for each in compared]
-        return [
-            Gain(answers.title(each.task), c.first, c.second, d.value, d.low, d.high, max(each.seeds))
-            for each, c, d in found
-        ]
-    with (DOCS / "results" / "tables" / "gains.csv").open(newline="", encoding="utf-8") as file:
-        rows = [*csv.DictReader(file)]
-    columns = {
-        "disabled": "disabled",
-        "toolformer": "toolformer",
-        "gain": "gain",
-        "low": "gain_low",
-        "high": "gain_high",
-    }
+    compared = answers.Answers().compared("Toolformer", "disabled", BENCHMARKS)
+    found = [(each, each.comparison, each.comparison.difference) for each in compared]
     return [
-        Gain(row["benchmark"], seeds=3, **{name: float(row[column]) for name, column in columns.items()})
-        for row in rows
+        Gain(answers.title(each.task), c.first, c.second, d.value, d.low, d.high, max(each.seeds))
+        for each, c, d in found
     ]
 
 

@@ -33,7 +33,7 @@ from toolformer.errors import UserError
 from toolformer.reporting.pairing import ASKED, QUESTION, SCORED, TEXTS, question_digest
 from toolformer.results import Results, Run
 from toolformer.results.folder import add_name, read_json, result_digest
-from toolformer.results.run import METRICS, RESULT, STEP
+from toolformer.results.run import METRICS, RESULT, RUN_STEPS, STEP
 from toolformer.stages.explain import LADDER
 from toolformer.step import Step
 from toolformer.storage import atomic_file, atomic_write, sha256
@@ -41,7 +41,6 @@ from toolformer.storage import atomic_file, atomic_write, sha256
 ROOT = Path(__file__).resolve().parents[1]
 DATA = "data"
 """The published paths.data_dir."""
-STAGES = ("generate", "train", "evaluate", "explain")
 GENERATED = ("arithmetic", "dateset")
 """Benchmarks whose questions this project makes."""
 DERIVED = ("doc_id", "correct")
@@ -61,7 +60,7 @@ def main(root: Path, name: str = "headline", folder: Path | None = None) -> None
     results, folder = Results(root), folder or ROOT / "docs" / "results" / name
     results.check_root()
     runs = {run.id: run for run in _named(results, name)}
-    for stage in reversed(STAGES):  # what they were made from, whatever its name
+    for stage in reversed(RUN_STEPS):  # what they were made from, whatever its name
         for source in [source for run in runs.values() if run.stage == stage for source in run.made_from]:
             runs.setdefault(source, results.get(source))
     if not runs:
@@ -83,7 +82,7 @@ def main(root: Path, name: str = "headline", folder: Path | None = None) -> None
 
 
 def _named(results: Results, name: str) -> Iterable[Run]:
-    runs = (run for stage in STAGES for run in results.runs(stage))
+    runs = (run for stage in RUN_STEPS for run in results.runs(stage))
     return (run for run in runs if any(_is_named(experiment, name) for experiment in run.experiments))
 
 

@@ -28,7 +28,7 @@ UNDECIDING = {
     *("decoding.batch_size", "engine", "lm.device", "lm.graphs", "paths.cache", "tracking", "paths.root"),
     *("tool.NAME.batch_size", "tool.NAME.cache", "tool.NAME.timeout", "tool.NAME.tries", "tool.NAME.workers"),
     *("trainer.compile", "trainer.gradient_checkpointing", "trainer.keep_checkpoints", "trainer.log_every"),
-    *("trainer.max_hours", "trainer.micro_batch_size", "trainer.save_every", "evaluation.accept_faults"),
+    *("trainer.micro_batch_size", "trainer.save_every", "evaluation.accept_faults"),
     # Of other commands, and names.
     *("index", "like", "name", "paper", "run"),
 }

@@ -1,6 +1,6 @@
 """Running a model: likelihoods and greedy texts are what plain calls of Transformers give.
 
-Likelihoods of whole texts are held to lm-eval's own in `tests/benchmarks/test_parity.py`.
+Likelihoods of whole texts are held to lm-eval's own in `tests/decoding/test_parity.py`.
 """
 
 from collections.abc import Sequence

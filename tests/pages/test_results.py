@@ -1,18 +1,18 @@
-"""The pages of results say what their tables say, and every run, table and link of theirs is there."""
+"""The tables of results are those of the answers, and every link of these pages leads somewhere."""
 
-import csv
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from scripts import tables
+from scripts import answers, tables
 from tests.pages.page import ROOT
-from toolformer.errors import UserError
+from toolformer.results import Results
 
-RESULTS = ROOT / "docs" / "results"
 HEADLINE, *PAGES = tables.PAGES
+MEASURED = (HEADLINE, *(page for page in PAGES if page.stem in ("loss", "errors")))
+"""The pages of the registered experiment's results."""
 
 
 def text(path: Path) -> str:
@@ -24,25 +24,25 @@ def test_a_pages_tables_are_computed_from_their_sources(page: Path) -> None:
     assert text(page) == tables.fill(text(page)), "python scripts/tables.py writes the tables into the pages"
 
 
-def test_every_table_is_on_a_page() -> None:
-    pages = "".join(map(text, [HEADLINE, *PAGES]))
-    unused = {path.name for path in (RESULTS / "tables").glob("*.csv")} - set(re.findall(r"\w+\.csv", pages))
-    assert not unused
+def prose(page: str) -> str:
+    """Without tables, comments, commands, links' targets and versions."""
+    page = re.sub(r"^```.*?^```|<!--.*?-->", "", page, flags=re.M | re.S)
+    page = re.sub(r"^(\||    ).*$|`[^`]*`|\]\([^)]*\)", "", page, flags=re.M)
+    return re.sub(r"\b(Python|torch|transformers|release) \d[\d.]*", "", page)
 
 
-def runs() -> list[dict[str, str]]:
-    with (RESULTS / "runs.csv").open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+def decimals(text: str) -> set[str]:
+    return set(re.findall(r"\d+\.\d+", text))
 
 
-def test_runs_are_listed_once_with_the_page_that_they_are_of() -> None:
-    ids = [run["run"] for run in runs()]
-    assert len(ids) == len(set(ids)) and all(re.fullmatch(r"[0-9a-f]{8,16}", run) for run in ids)
-    assert {run["page"] for run in runs()} <= {page.stem for page in (HEADLINE, *PAGES)}
+@pytest.mark.parametrize("page", [tables.README, *MEASURED], ids=lambda page: page.stem)
+def test_prose_quotes_numbers_of_the_tables(page: Path) -> None:
+    tabled = "".join(line for path in MEASURED for line in text(path).splitlines() if line.startswith("|"))
+    assert decimals(prose(text(page))) <= decimals(tabled)
 
 
 def test_pages_name_no_runs() -> None:
-    ids = {run["run"] for run in runs()}
+    ids = {run.id for run in Results(answers.PUBLISHED).all_runs()}
     for page in (HEADLINE, *PAGES):
         assert not ids & set(re.findall(r"\b[0-9a-f]{8,16}\b", text(page))), page.name
 
@@ -69,39 +69,3 @@ def test_links_from_and_to_results_lead_somewhere() -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), f"{page.name}: {path}"
         assert not anchor or anchor in anchors(target), f"{page.name}: {path}#{anchor}"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    rows = "set,n,score,score_low,score_high,gain\nsums,12000,8.0,-1.5,9.0,3.5\nwords,12,7.0,6.0,8.0,-0.9\n"
-    (tmp_path / "small.csv").write_text(rows, encoding="utf-8")
-    return tmp_path
-
-
-def test_a_table_has_intervals_signs_and_aligned_numbers(folder: Path) -> None:
-    page = "Before.\n\n<!-- small.csv -->\n\n| old |\n\nAfter.\n"
-    assert tables.fill(page, folder) == (
-        "Before.\n\n<!-- small.csv -->\n\n"
-        "| set | n | score | gain |\n| :--- | ---: | ---: | ---: |\n"
-        "| sums | 12,000 | 8.0 [−1.5, 9.0] | +3.5 |\n| words | 12 | 7.0 [6.0, 8.0] | −0.9 |\n\nAfter.\n"
-    )
-
-
-def test_a_table_has_the_columns_that_its_comment_names(folder: Path) -> None:
-    filled = tables.fill("<!-- small.csv | gain = points | set -->\n", folder)
-    assert filled.splitlines()[2:] == [
-        "| points | set |",
-        "| :--- | :--- |",
-        "| +3.5 | sums |",
-        "| −0.9 | words |",
-        "",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("comment", "message"),
-    [("<!-- none.csv -->\n", "there is no"), ("<!-- small.csv | scores -->\n", "no column 'scores'")],
-)
-def test_a_comment_that_names_nothing_is_refused(folder: Path, comment: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        tables.fill(comment, folder)

@@ -17,9 +17,11 @@ from tests.runs import (
     write,
     write_annotation,
 )
+from toolformer.benchmarks import TASKS
 from toolformer.reporting import console, outcome_tables, reader, tables
 from toolformer.reporting.data import Evidence
-from toolformer.reporting.frame import BASELINE
+from toolformer.reporting.frame import BASELINE, TABLES
+from toolformer.reporting.score_tables import SCORE_TABLES
 from toolformer.reporting.setting_tables import by_threshold
 from toolformer.step import Step
 
@@ -339,3 +341,9 @@ def test_a_table_has_every_benchmark_of_a_data_folder(store: Runs) -> None:
         {"model": 4.0, "toolformer": 4.0},
         {"model": 5.0, "toolformer": 5.0},
     ]
+
+
+def test_every_benchmark_is_shown_in_one_table() -> None:
+    shown = [task for table in SCORE_TABLES for task in (*table.tasks, *table.english.values())]
+    assert sorted(shown) == sorted(TASKS)
+    assert sorted(task for table in TABLES for task in table) == sorted(TASKS)

@@ -12,7 +12,7 @@ from toolformer.cli import main
 from toolformer.results import Results, RunInfo
 from toolformer.results.run import RUN_STEPS
 from toolformer.stages import experiments, steps
-from toolformer.stages.compare import default_of
+from toolformer.stages.compare import compare, default_of
 from toolformer.stages.config import compose, validate
 from toolformer.stages.versions import VERSIONS
 from toolformer.step import STAGES
@@ -81,6 +81,20 @@ def test_the_runs_of_an_experiment_are_those_of_its_plan(smoke_runs: Path) -> No
     assert {run.step for run in plan.done.values()} == {
         job.step for job in plan.jobs if job.stage != "report"
     }
+
+
+def test_a_comparison_names_the_settings_that_planned_steps_differ_in(smoke_runs: Path) -> None:
+    plan = experiments.plan(smoke_words(smoke_runs))
+    planned = {
+        run.facts["system"]: plan.done[job.key].step
+        for job in plan.jobs
+        if job.stage == "evaluate" and (run := plan.done[job.key])
+    }
+    for one, two in (("toolformer_disabled", "toolformer"), ("model_cc", "toolformer")):
+        first, second = planned[one].flat(), planned[two].flat()
+        differ = {key for key in first | second if first.get(key) != second.get(key)}
+        shown = compare(Results(smoke_runs), f"latest:{one}", f"latest:{two}", "smoke").settings
+        assert {*shown} == {key.removeprefix("answer.") for key in differ}
 
 
 def test_a_plan_writes_nothing(smoke_runs: Path, tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Benchmarks run through lm-eval with a model: samples, metrics, traced policies, oracle conditions. No Hydra, no MLflow."""
+"""Benchmarks run through lm-eval with a model: samples, metrics, oracle conditions. No Hydra, no MLflow."""

@@ -20,7 +20,7 @@ from toolformer.reporting.formatting import (
     shown_sizes,
     title_of,
 )
-from toolformer.reporting.frame import BASELINE
+from toolformer.reporting.frame import BASELINE, ENGLISH
 from toolformer.reporting.outcome_tables import signs
 from toolformer.reporting.table import Cell, Column, Table, text_columns
 
@@ -30,6 +30,7 @@ _PERPLEXITY = (
     "Per token, with calls disabled; lower is better. Held-out text replaces the paper's CCNet: compare our rows with each "
     "other, not with the paper's."
 )
+_ENGLISH = "MLQA and XQuAD with paragraph and question in English, percent correct"
 _XQUAD = "XQuAD in the setting of Table 6 (English paragraph, foreign question), percent correct"
 
 
@@ -67,6 +68,7 @@ SCORE_TABLES = (
         english={task: task.replace("mlqa_", "mlqa_all_en_") for task in GROUPS["mlqa"]},
     ),
     ScoreTable("XQuAD", _XQUAD, GROUPS["xquad"], _NOT_THE_PAPERS, is_papers=False),
+    ScoreTable("English", _ENGLISH, ENGLISH, _NOT_THE_PAPERS, is_papers=False),
     ScoreTable("Table 7", "Temporal benchmarks, percent correct", GROUPS["temporal"], groups="temporal"),
     ScoreTable("Own", "Custom benchmarks, in percent", [], _NOT_THE_PAPERS, is_papers=False),
     # Perplexity with calls would need a sum over all calls, so Toolformer has no row.

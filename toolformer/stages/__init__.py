@@ -1,1 +1,1 @@
-"""The four stages: Hydra configuration in, tracked MLflow runs out. Hydra and MLflow meet here and nowhere else."""
+"""The stages: a configuration becomes a step, and the step's folder is filled."""

@@ -245,7 +245,7 @@ def report(config: Config) -> Step:
 def heldout_annotations(config: Config, training: Step | None) -> list[Step]:
     """The annotations whose held-out texts an evaluation reads: those of its training, else those that `dataset` names.
 
-    None if there is no annotation yet: then the texts come from the configured corpus.
+    Empty if there is no annotation yet: then the texts come from the configured corpus.
     """
     if training:
         return [*training.find_all("generate")]

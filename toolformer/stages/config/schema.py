@@ -263,7 +263,7 @@ class Config:
     seed: Annotated[int, Field(ge=0, lt=2**32), Decides("annotate", "train", "evaluate"), Varies()] = 0
     """Of sampling, of training and of the questions that a limit selects."""
     model: Annotated[str, Private(only_paths=True)] = "smollm2"  # an input, by the content of its files
-    """The language model M: an embedded one (smollm2), a folder, or a hub name."""
+    """The language model M: a bundled one (smollm2), a folder, or a hub name."""
     like: Annotated[str | None, Private(decides=False)] = None
     """A run of this stage (`latest`, or an id) whose settings are repeated; other overrides apply on top."""
     lm: LanguageModelConfig = field(default_factory=LanguageModelConfig)
