@@ -104,12 +104,13 @@ def annotate(results: Results, rows: Sequence[dict[str, Any]], model: Path) -> R
     return results.get(GENERATE.key())
 
 
-def train(results: Results, model: Path) -> Run:
+def train(results: Results, model: Path, data: str = "augmented") -> Run:
     """A finished train run of that annotation, whose model is a copy of this one."""
+    step = TRAIN if data == "augmented" else Step("train", 1, {"data": data}, TRAIN.inputs)
     beginning = RunInfo(
-        "training", {"model": str(model)}, "toolformer train", "default", facts={"data": "augmented"}
+        "training", {"model": str(model)}, "toolformer train", "default", facts={"data": data}
     )
-    with results.open(TRAIN, beginning) as folder:
+    with results.open(step, beginning) as folder:
         shutil.copytree(model, folder.path / "model")
         digest = sha256(model / "model.safetensors")
         record = {"sha256": {"model.safetensors": digest}}
@@ -118,7 +119,7 @@ def train(results: Results, model: Path) -> Run:
             {"initial_heldout_perplexity": 9, "best_heldout_perplexity": 8, "train_steps": 2, "texts": 3}
         )
         folder.add_facts(model="model")
-    return results.get(TRAIN.key())
+    return results.get(step.key())
 
 
 def evaluate(results: Results, system: str, **values: float) -> Run:

@@ -8,6 +8,7 @@ from huggingface_hub import ModelCard
 from transformers import AutoModelForCausalLM
 
 from tests.build import Capture
+from tests.export.build import train
 from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.export import export_model
@@ -56,6 +57,16 @@ def test_the_command_prints_the_folder(
     folder = str(tmp_path / "out")
     assert main(["export", "model", training.id[:8], folder, f"paths.root={results.root}"]) == 0
     assert capsys.readouterr().out == f"{folder}\n"
+
+
+def test_latest_is_the_training_on_texts_with_calls(
+    results: Results, training: Run, tiny_folder: Path, tmp_path: Path
+) -> None:
+    plain = train(results, tiny_folder, data="plain")
+    for words, run in (([], training), (["data=plain"], plain)):
+        folder = tmp_path / "".join(["out", *words])
+        assert main(["export", "model", "latest", str(folder), f"paths.root={results.root}", *words]) == 0
+        assert run.id in (folder / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_model_without_safetensors_is_refused(results: Results, training: Run, tmp_path: Path) -> None:

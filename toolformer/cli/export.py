@@ -47,7 +47,8 @@ def _export(options: argparse.Namespace) -> None:
 
     results, folder = Results(Path(config.paths.root)), Path(options.folder).expanduser()
     results.check_root()
-    run = results.resolve(KINDS[options.kind], options.run, config.name, config.seed)
+    kind = {"data": config.data} if options.kind == "model" else {}
+    run = results.resolve(KINDS[options.kind], options.run, config.name, config.seed, **kind)
     if options.kind == "model":
         export.export_model(results, run, folder)
     else:
