@@ -64,7 +64,7 @@ def test_latest_is_the_training_on_texts_with_calls(
 ) -> None:
     plain = train(results, tiny_folder, data="plain")
     for words, run in (([], training), (["data=plain"], plain)):
-        folder = tmp_path / "".join(["out", *words])
+        folder = tmp_path / f"out{len(words)}"
         assert main(["export", "model", "latest", str(folder), f"paths.root={results.root}", *words]) == 0
         assert run.id in (folder / "README.md").read_text(encoding="utf-8")
 
