@@ -69,7 +69,7 @@ class Decoding:
     max_result_tokens: Count = 64
     """Tokens of a result at most."""
     min_new_tokens: NonNegativeInt = 0
-    """No end of text before so many tokens: chat models end at once where a plain language model writes on."""
+    """An answer does not end before it has so many tokens: chat models end at once where a plain language model writes on."""
     constrain_tool_name: bool = True
     """A call has the name of an allowed tool followed by a parenthesis, and no other call starts inside it; false:
     all of it is decoded greedily, as in the paper."""

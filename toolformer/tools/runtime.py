@@ -37,11 +37,11 @@ class Limits:
     timeout: Annotated[Seconds | None, NOTHING] = None
     """Seconds a call may take, calls handed over together n times as long; null: no limit."""
     tries: Annotated[PositiveInt, NOTHING] = 1
-    """How often a call that met a fault (an exception, a server that is away) is made, with growing pauses."""
+    """How many times a call is tried if it meets a fault (an exception, a server that is away), with growing pauses."""
     workers: Annotated[PositiveInt, NOTHING] = 1
     """Threads that call the tool side by side; above 1 only for a tool that may be called so."""
     batch_size: Annotated[PositiveInt | None, NOTHING] = None
-    """Calls handed to the tool at once; null: all there are, shared among its workers, but under a timeout one."""
+    """Calls handed to the tool at once; null: all there are, shared among its workers, or one if there is a timeout."""
 
 
 @dataclass(frozen=True)

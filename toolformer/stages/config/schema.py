@@ -72,7 +72,7 @@ class CorpusConfig(Fields):
     split: str = "train"
     """demo: train, heldout or sums (short texts with worked sums); hub: the data set's split."""
     paragraphs: Annotated[str, OneOf("blank_line", "line")] = "blank_line"
-    """What parts paragraphs, of which translation tries those in two languages: blank_line, or line (cc_net)."""
+    """What separates paragraphs, of which translation tries those in two languages: blank_line, or line (cc_net)."""
     latest_date: Day | None = None
     """Ignore URL dates later than this day (YYYY-MM-DD); null is the day of the run, in UTC."""
     strict: bool = False
@@ -96,7 +96,7 @@ class ToolConfig(Sampling, Limits):
     """One tool, and how its calls are proposed and kept."""
 
     name: Annotated[str, Decides("annotate", "answer")] = ""
-    """Its name in a call; for a tool of tool_sources, nothing is the name that it has there."""
+    """Its name in a call; empty: the name that a tool of tool_sources has there."""
     implementation: Annotated[dict[str, Any], Decides("annotate", "answer"), Private()] = field(
         default_factory=dict
     )
@@ -117,7 +117,7 @@ class ToolConfig(Sampling, Limits):
     cache: Annotated[bool, NOTHING] = True
     """Keep its results on disk (paths.root/tools) and execute equal calls once, also in several processes."""
     timeout: Annotated[Seconds | None, NOTHING] = 60.0
-    """Seconds a call may take, calls handed over together n times as long; null: no limit."""
+    """Seconds that a call may take; n calls handed over together may take n times as long; null: no limit."""
 
 
 @dataclass
@@ -138,7 +138,7 @@ class FilterConfig:
     leak: Annotated[str, OneOf("keep", "drop"), Decides("generate")] = "keep"
     """drop: keep no call that holds a number or a name that appears only after it; keep: count them, as in the paper."""
     chance: Annotated[NumberByName, Decides("generate")] = None
-    """A control: keep calls of these tools by chance instead of by gain, the first of a place with this probability:
+    """A control: keep calls of these tools by chance instead of by gain, the first call at each position with this probability:
     {calculator: 0.1}; 1 keeps all that were scored."""
 
 
@@ -191,18 +191,18 @@ class EvaluationConfig:
     """Benchmark runs."""
 
     limit: Count | None = None
-    """Examples a benchmark at most, a subset chosen by the seed (not the first ones); null is all. A larger one holds most of a
-    smaller one's, not always all."""
+    """Examples per benchmark at most, a subset chosen by the seed (not the first ones); null is all. A larger subset
+    holds most of a smaller one, not always all of it."""
     perplexity_limit: Count | None = None
-    """Documents a perplexity benchmark at most, chosen likewise."""
+    """Documents per perplexity benchmark at most, chosen likewise."""
     samples: Annotated[Any, NOTHING, Private()] = None  # their ids are an input
     """Only the examples with these ids, whatever the limits are: a list for all benchmarks, a mapping from benchmark to list, which may
-    hold further benchmarks, or a file with either in JSON or with an id a line; null is all."""
+    hold further benchmarks, or a file that holds either in JSON, or one id per line; null is all."""
     accept_faults: Annotated[bool, NOTHING] = False
     """Count an evaluation as done although a tool or server failed in some answers; false: the same command asks for
     these again."""
     gold_nats: Annotated[bool, Varies()] = False
-    """Also score each gold answer: −log p given the prompt and the result of the call, if any; a forward pass more an
+    """Also score each gold answer: −log p given the prompt and the result of the call, if any; one more forward pass per
     example. Not for prompted."""
 
 
@@ -291,8 +291,8 @@ class Config:
     """Where further tools come from: Python files and functions, MCP servers; a text or a mapping each
     (config/tool_sources.py has its keys)."""
     prompts: Annotated[str, Private(only_paths=True), ReadBy("generate", "evaluate")] = "paper"
-    """The set of few-shot prompts: paper, paper-vi, or a folder with a file for each tool; none: a further round, in which
-    `model` is one that was trained on calls and writes them into the text unprompted."""
+    """The set of few-shot prompts: paper, paper-vi, or a folder with a file for each tool; none: for a further iteration,
+    in which `model` was trained on calls and writes them into the text unprompted."""
     filter_threshold: Annotated[Finite, ReadBy("generate")] = 1.0
     """τ_f in nats, of every tool without a separate one: a call is kept if its gain reaches it; applied after
     scoring, so that a higher one needs no model."""
