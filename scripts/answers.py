@@ -305,6 +305,30 @@ def called(answers: Answers, arm: str, benchmarks: Sequence[str]) -> Table:
     return rows
 
 
+def sums(answers: Answers, arms: Sequence[str]) -> Table:
+    """Of each arm's answers to arithmetic, over all seeds, the percent without a call, whose call returned a wrong or the right
+    number, and of the latter those that were wrong all the same."""
+    rows = []
+    for arm in arms:
+        made: list[Row] = []
+        for run in answers.runs_of(arm_named(arm), "arithmetic").values():
+            made += read_table(
+                answers.results.artifact(run, "samples/arithmetic.parquet", reduced=True)
+            ).to_pylist()
+        called = [bool(row.get("tools")) for row in made]
+        right = [str(row.get("call_result")).replace(",", "") in row["target"] for row in made]
+        lost = [is_right and not row["score"] for row, is_right in zip(made, right, strict=True)]
+        fates = {
+            "no call": [not is_called for is_called in called],
+            "wrong result": [is_called > is_right for is_called, is_right in zip(called, right, strict=True)],
+            "right result": right,
+            "right result, wrong answer": lost,
+        }
+        shares = {name: _percent(values) for name, values in fates.items()}
+        rows.append({"calls": arm, "answers": f"{len(made):,}", **shares})
+    return rows
+
+
 def explained(answers: Answers) -> Table:
     """By benchmark, the percent of the explained answers in each class, and that are right under each oracle condition."""
     rows: dict[str, list[Row]] = {}
@@ -369,7 +393,7 @@ def _number(cell: Cell) -> str:
 
 
 KINDS: Mapping[str, Callable[..., Table]] = {
-    "scores": scores, "gains": gains, "hypotheses": hypotheses, "calls": calls, "called": called, "explained": explained,
+    "scores": scores, "gains": gains, "hypotheses": hypotheses, "calls": calls, "called": called, "sums": sums, "explained": explained,
     "time": time,
 }  # fmt: skip
 """The tables, by name in a page's comment; options are arguments, lists with commas between."""

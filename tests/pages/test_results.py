@@ -28,7 +28,7 @@ def prose(page: str) -> str:
     """Without tables, comments, commands, links' targets and versions."""
     page = re.sub(r"^```.*?^```|<!--.*?-->", "", page, flags=re.M | re.S)
     page = re.sub(r"^(\||    ).*$|`[^`]*`|\]\([^)]*\)", "", page, flags=re.M)
-    return re.sub(r"\b(Python|torch|transformers|release) \d[\d.]*", "", page)
+    return re.sub(r"\b(Python|torch|transformers|release|Apache)[ -]\d[\d.]*", "", page)
 
 
 def decimals(text: str) -> set[str]:

@@ -47,7 +47,9 @@ class Experiment:
             number = next(self.runs.numbers)
             made = ["Calculator"] if system == "toolformer" else []
             rows = [
-                scored(n, float(score), completion=" 5", tools=made, call_result=None)
+                scored(
+                    n, float(score), completion=" 5", tools=made, call_result=str(n) if made and n else None
+                )
                 for n, score in enumerate(of_seed)
             ]
             path = write(self.folder / str(number) / f"{task}.parquet", rows)
@@ -163,6 +165,14 @@ def test_costs_count_calls_and_an_annotation_once(experiment: Experiment) -> Non
 def test_an_arms_calls_are_counted_in_its_answers(experiment: Experiment) -> None:
     (row,) = answers.called(answers.Answers(experiment.published()), "Toolformer", ["mawps"])
     assert (row["answers"], row["Calculator"], row["QA"]) == ("8", "100.0", "0.0")
+
+
+def test_sums_are_told_by_what_their_calls_return(experiment: Experiment) -> None:
+    experiment.arm("toolformer", [[0, 100, 0, 100]] * 2, "arithmetic")
+    experiment.arm("toolformer_disabled", [[0] * 4] * 2, "arithmetic")
+    one, two = answers.sums(answers.Answers(experiment.published()), ["Toolformer", "disabled"])
+    assert (one["no call"], one["wrong result"], one["right result"]) == ("0.0", "25.0", "75.0")
+    assert (one["right result, wrong answer"], two["no call"]) == ("25.0", "100.0")
 
 
 def test_explained_answers_are_counted_by_class(experiment: Experiment, tmp_path: Path) -> None:
