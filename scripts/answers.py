@@ -278,13 +278,14 @@ def calls(answers: Answers) -> Table:
 def _counted(kept_by: str, tool: str, draws: Sequence[Sequence[Row]]) -> dict[str, str]:
     rows = [*itertools.chain.from_iterable(draws)]
     kept = [row for row in rows if row["kept"]]
+    named = {"new": "loss, new calls"}.get(kept_by, kept_by)
     counts = {
         "sampled": len(rows),
         "scored": sum(row["status"] == "scored" for row in rows),
         "kept": len(kept),
     }
     return {
-        "kept by": kept_by if len(draws) == 1 else f"{kept_by}, mean of {len(draws)} draws",
+        "kept by": named if len(draws) == 1 else f"{named}, mean of {len(draws)} draws",
         "tool": tool_name(tool),
         **{name: f"{count / len(draws):,.0f}" for name, count in counts.items()},
         "leaking": _percent(bool(row["leak"]) for row in kept),
