@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.training.build import HELDOUT, SETTINGS, build_model, perplexity, run, save_model
 from toolformer.errors import UserError
+from toolformer.lm.loading import load_causal
 from toolformer.training import lora
 
 pytest.importorskip("peft")
@@ -107,6 +108,15 @@ def test_the_folder_is_an_ordinary_model_and_the_seed_decides_it(name: str, tmp_
     again, other = (run(folder, tmp_path / str(seed), replace(settings, seed=seed))[0] for seed in (0, 1))
     assert again.heldout_perplexity == result.heldout_perplexity
     assert other.heldout_perplexity != pytest.approx(result.heldout_perplexity, rel=1e-6)
+
+
+@pytest.mark.real
+def test_a_real_model_in_bfloat16_takes_adapters() -> None:
+    """Rounding in 30 layers is not mistaken for adapters that merging loses."""
+    model, _ = load_causal("smollm2", torch.bfloat16)
+    torch.manual_seed(1)
+    lora.with_adapters(model, 4, None)
+    assert all(not weight.any() for name, weight in model.named_parameters() if ".lora_B." in name)
 
 
 def test_adapters_that_cannot_be_merged_are_refused(tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ from transformers.modeling_utils import remove_tied_weights_from_state_dict
 from toolformer.errors import UserError, one_line
 
 # Share of the adapters' effect that merging may lose; rounding loses a thousandth, in bfloat16 a few hundredths.
-_NOT_MERGED, _NOT_MERGED_BF16 = 0.01, 0.1
+_NOT_MERGED, _NOT_MERGED_BF16 = 0.01, 0.2
+_TRIED = 1.0
+"""Standard deviation of the adapters that are merged to try it: as large as the weights, or bfloat16's rounding counts as loss."""
 _SHARD = 5 * 10**9
 """Bytes of a file of weights, at least, where they are several."""
 
@@ -150,7 +152,7 @@ def _merging_error(model: Any) -> float:
     model.eval()
     plain = model(input_ids=ids, use_cache=False).logits
     for parameter in changed:  # they start as zeros, which have no effect
-        values = random.normal(scale=0.05, size=parameter.shape)
+        values = random.normal(scale=_TRIED, size=parameter.shape)
         parameter.copy_(torch.from_numpy(values))
     separate = model(input_ids=ids, use_cache=False).logits
     merged = copy.deepcopy(model).merge_and_unload()(input_ids=ids, use_cache=False).logits
