@@ -28,6 +28,8 @@ from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
 from toolformer.tools.prompt_sets import Prompt
 
+CHANGED = "if they should: UPDATE_GOLDEN=1 writes the pins again, and a VERSION is raised"
+
 PIN = GOLDEN.parent / "annotation.json"
 DOCUMENTS = [
     Document(f"d{n}", text, date=datetime.date(2021, 8, 14 + n))
@@ -132,7 +134,7 @@ def test_decisions_are_the_pinned_ones(case: str) -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         pins[case] = now
         PIN.write_text(json.dumps(pins, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    assert now["decisions"] == pins[case]["decisions"]
+    assert now["decisions"] == pins[case]["decisions"], CHANGED
     assert [number for number in now["numbers"] if number is not None] == pytest.approx(
         [number for number in pins[case]["numbers"] if number is not None], rel=1e-3, abs=2e-3
-    )
+    ), CHANGED

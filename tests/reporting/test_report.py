@@ -34,7 +34,7 @@ def test_the_same_runs_make_the_report_that_they_always_made(report: Report) -> 
     text = re.sub(r"\b20\d\d-\d\d-\d\d\b", "DATE", report.markdown.read_text(encoding="utf-8"))
     if os.environ.get("UPDATE_GOLDEN"):
         PIN.write_text(text, encoding="utf-8")
-    assert text == PIN.read_text(encoding="utf-8")
+    assert text == PIN.read_text(encoding="utf-8"), "if it should: UPDATE_GOLDEN=1 writes the pin again"
 
 
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_the_runs_of_an_experiment_are_those_of_its_plan(smoke_runs: Path) -> No
     }
 
 
-def test_a_comparison_names_the_settings_that_planned_steps_differ_in(smoke_runs: Path) -> None:
+def test_a_comparison_names_what_planned_steps_differ_in(smoke_runs: Path) -> None:
     plan = experiments.plan(smoke_words(smoke_runs))
     planned = {
         run.facts["system"]: plan.done[job.key].step

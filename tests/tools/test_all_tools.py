@@ -9,6 +9,7 @@ import pytest
 from tests.build import OTHER_DOCUMENT, German, Recorder, Writer
 from toolformer.calls import ApiCall, linearise, parse
 from toolformer.data import Document
+from toolformer.stages.config import compose
 from toolformer.tools.base import Result, Tool
 from toolformer.tools.cache import ResultCache
 from toolformer.tools.calculator import Calculator
@@ -36,6 +37,10 @@ MAKERS: dict[str, Callable[[BM25], Tool]] = {
     "qa": lambda retriever: QuestionAnswering(retriever, echo),
     "translation": lambda retriever: Translation(FewShotTranslator(echo), German()),  # type: ignore[arg-type]
 }
+
+
+def test_every_bundled_tool_is_tried() -> None:
+    assert {*compose("generate", []).tool} <= {*MAKERS}
 
 
 @pytest.mark.parametrize("key", MAKERS)

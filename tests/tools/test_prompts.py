@@ -46,7 +46,7 @@ GOOD = "Add calls:\n\nInput: 1 + 2 is 3.\nOutput: 1 + 2 is [Calculator(1 + 2)] 3
 
 @pytest.mark.parametrize("prompts", SETS)
 def test_every_prompt_of_a_set_shows_calls_of_its_tool(prompts: str, config: Config) -> None:
-    for key in ("calculator", "calendar", "search", "qa", "translation"):
+    for key in config.tool:
         prompt = find_prompt(prompts, key)
         assert prompt is not None and check_prompt(prompt, config.tool[key].name) is None
 

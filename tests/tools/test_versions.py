@@ -16,6 +16,7 @@ import pytest
 from tests.build import German, Writer
 from tests.tools.build import ARTICLES
 from toolformer.data import Document
+from toolformer.stages.config import compose
 from toolformer.tools.base import Tool
 from toolformer.tools.calculator import Calculator
 from toolformer.tools.calendar import Calendar
@@ -112,6 +113,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("key", CASES)
 def test_results_change_only_with_the_version(key: str, folder: Path) -> None:
     check(key, json.loads(PINNED.read_text(encoding="utf-8"))[key], folder)
+
+
+def test_every_bundled_tool_is_pinned() -> None:
+    assert {*compose("generate", []).tool} <= {*CASES}
 
 
 def test_a_change_without_a_new_version_fails(folder: Path) -> None:

@@ -61,7 +61,7 @@ def score(
     calls = {n: c.call for n, c in enumerate(candidates) if c.status == SCORED and c.call is not None}
     both = losses([(candidates[n], call) for n, executed in calls.items() for call in (executed, None)])
     result, none = (dict(zip(calls, losses_of, strict=True)) for losses_of in (both[::2], both[1::2]))
-    # "Not below", so that losses that are not term_numbers are scored and reported as such.
+    # "Not below", so that losses that are not numbers are scored and reported as such.
     open_calls = {n: call for n, call in calls.items() if floor is None or not none[n] - result[n] < floor}
     third = losses([(candidates[n], call.with_result("")) for n, call in open_calls.items()])
     no_result = dict(zip(open_calls, third, strict=True))
