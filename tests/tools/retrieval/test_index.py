@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,15 @@ def test_an_index_is_made_once_and_of_its_texts_alone(
         (folder / "index.json").write_text(manifest)
         with pytest.raises(UserError, match=words):
             BM25(index_path=str(folder))
+
+
+def test_an_index_built_by_another_process_has_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
+    """Its bytes decide the ids of results: built again on another machine, it must not annotate anew."""
+    for seed in ("1", "2"):
+        words = [sys.executable, "-m", "toolformer.cli", *command(corpus, tmp_path / seed)]
+        subprocess.run(words, env=os.environ | {"PYTHONHASHSEED": seed}, check=True)
+    one, two = ({file.name: file.read_bytes() for file in (tmp_path / seed).iterdir()} for seed in ("1", "2"))
+    assert one == two
 
 
 def test_a_damaged_index_is_refused_and_built_again(

@@ -119,10 +119,19 @@ def build(passages: Iterable[Passage], folder: Path) -> int:
     if rows:
         bm25 = _library().BM25(k1=K1, b=B)
         words = (search_words(f"{row['title']} {row['text']}", is_query=False) for row in rows)
-        tokens = _tokenize(words, ids=True)
-        bm25.index(tokens, show_progress=False)
+        bm25.index(_in_order(_tokenize(words, ids=True)), show_progress=False)
         bm25.save(str(folder), corpus=rows, show_progress=False, raise_on_serialization_error=True)
     return len(rows)
+
+
+def _in_order(tokens: Any) -> Any:
+    """The words numbered by the alphabet. bm25s has another order in each process, and an index's bytes decide results' ids."""
+    words = sorted(tokens.vocab)
+    numbers = {tokens.vocab[word]: number for number, word in enumerate(words)}
+    return type(tokens)(
+        ids=[[numbers[old] for old in text] for text in tokens.ids],
+        vocab={word: number for number, word in enumerate(words)},
+    )
 
 
 def _tokenize(texts: Iterable[Sequence[str]], ids: bool = False) -> Any:
