@@ -9,6 +9,8 @@ Everything that decides a result and every number stays. Left out are weights, s
 of documents that were not written for this project, questions of benchmarks that are not generated (a digest stays in their
 place), and all but the first characters of what a tool returned. `reduced` in a run's result.json has the SHA-256 of each file
 as it was before. Paths are written as if the runs had been made in this repository with paths.data_dir=data.
+
+An annotation or a training that was made again, with the same bytes as one that is published, is that one.
 """
 
 import gzip
@@ -67,8 +69,18 @@ def main(root: Path, name: str = "headline", folder: Path | None = None) -> None
         raise UserError(f"there is no finished run named {name} in {results.root}")
     texts = _written_here()
     moved = {run.id: _moved(run) for run in runs.values()}
-    ids = {old: Step.of_json(record).key() for old, (record, _) in moved.items()}
+    published = {_content(run, run.step.as_json()): run for run in _all(Results(folder))}
+    again = {
+        old: before
+        for old, (record, _) in moved.items()
+        if (before := published.get(_content(runs[old], record))) and before.id != _key(record)
+    }
+    steps = {_text(moved[old][0]): before.step for old, before in again.items()}
+    moved = {old: (_with_steps(record, steps), result) for old, (record, result) in moved.items()}
+    ids = {old: _key(record) for old, (record, _) in moved.items()}
     for run in runs.values():
+        if run.id in again:
+            continue
         record, result = (
             json.loads(_replaced(json.dumps(part, ensure_ascii=False), ids)) for part in moved[run.id]
         )
@@ -82,8 +94,13 @@ def main(root: Path, name: str = "headline", folder: Path | None = None) -> None
 
 
 def _named(results: Results, name: str) -> Iterable[Run]:
-    runs = (run for stage in RUN_STEPS for run in results.runs(stage))
-    return (run for run in runs if any(_is_named(experiment, name) for experiment in run.experiments))
+    return (
+        run for run in _all(results) if any(_is_named(experiment, name) for experiment in run.experiments)
+    )
+
+
+def _all(results: Results) -> Iterable[Run]:
+    return (run for stage in RUN_STEPS for run in results.runs(stage))
 
 
 def _is_named(experiment: str, name: str) -> bool:
@@ -139,6 +156,35 @@ def _without_prompts(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_prompts(part) for part in value]
     return "" if isinstance(value, str) and "\n" in value else value
+
+
+# Runs that were made again
+
+
+def _content(run: Run, step: Mapping[str, Any]) -> str:
+    """An annotation's or a training's step and what it made, whatever the digests of the files that it read: an index that is
+    built again may have other bytes. Of other runs, its id."""
+    made = {**run.digests, **run.reduced}.get("candidates.parquet") or run.facts.get("weights")
+    return f"{made} {re.sub(r'[0-9a-f]{64}', '', _text(step))}" if made else run.id
+
+
+def _key(record: Mapping[str, Any]) -> str:
+    return Step.of_json(record).key()
+
+
+def _text(step: Mapping[str, Any]) -> str:
+    return json.dumps([step[name] for name in ("name", "version", "settings", "inputs")], sort_keys=True)
+
+
+def _with_steps(value: Any, steps: Mapping[str, Step]) -> Any:
+    """A record with other steps in place of some of its own."""
+    if isinstance(value, list):
+        return [_with_steps(part, steps) for part in value]
+    if not isinstance(value, Mapping):
+        return value
+    if {"name", "version", "settings", "inputs"} <= value.keys() and (step := steps.get(_text(value))):
+        return {**value, **step.as_json()}
+    return {key: _with_steps(part, steps) for key, part in value.items()}
 
 
 # Files
