@@ -1,6 +1,7 @@
 """Published runs: whole in every number, without texts that may not be redistributed, and read like any others."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from toolformer.reporting.pairing import compare_groups, read_samples
 from toolformer.reporting.samples_page import UNPUBLISHED, questions
 from toolformer.results import Results
 from toolformer.stages.compare import compare
+from toolformer.step import Step
 
 PASSAGE = "The lighthouse of Carrow was built in 1794 by a family of masons who had come from the north. " * 3
 
@@ -79,6 +81,30 @@ def test_publishing_again_changes_nothing(smoke_runs: Path, copy: Path) -> None:
     before = content(copy)
     publish.main(smoke_runs, "smoke", copy)
     assert content(copy) == before
+
+
+def test_a_training_made_again_is_the_published_one(
+    smoke_runs: Path, published: Path, tmp_path: Path
+) -> None:
+    """Its annotation read a file with other bytes, so all ids differ; what was made does not."""
+    again = Path(shutil.copytree(smoke_runs, tmp_path / "again"))
+    (annotation,) = Results(again).runs("generate")
+    digest = re.findall(r"[0-9a-f]{64}", json.dumps(annotation.step.as_json()["inputs"]))[0]
+    for run in Results(again).all_runs():
+        record = (run.folder / "step.json").read_text(encoding="utf-8").replace(digest, digest[::-1])
+        (run.folder / "step.json").write_text(record, encoding="utf-8")
+        run.folder.rename(run.folder.with_name(Step.of_json(json.loads(record)).key()))
+    folder = Path(shutil.copytree(published, tmp_path / "published"))
+    for run in Results(folder).runs("evaluate"):
+        shutil.rmtree(run.folder)
+    publish.main(again, "smoke", folder)
+    found, expected = (
+        sorted(
+            (run.stage, *run.made_from, run.facts.get("system", run.id)) for run in Results(root).all_runs()
+        )
+        for root in (folder, published)
+    )
+    assert found == expected
 
 
 def test_published_runs_can_be_published(published: Path, tmp_path: Path) -> None:
