@@ -139,6 +139,7 @@ def test_what_is_small_is_small_by_name() -> None:
         (["generate", "tool.calculator.name=Calendar"], "calculator and calendar are both called Calendar"),
         (["generate", "name=../../x"], "name is '../../x'; it must be a letter or digit"),
         (["generate", "paths.root='a\nb'"], "paths.root is 'a\\nb'; it must not have line breaks"),
+        (["generate", "paths.root='a\udce9'"], "it must be UTF-8"),
         (["train"], "run `toolformer generate` first"),
         (["train", "-m", "experiment=paper", "setting=small", "model=smollm2"], "this experiment combines 6 others"),
         (["evaluate"], "run `toolformer train` first"),

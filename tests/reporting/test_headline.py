@@ -74,10 +74,21 @@ def test_the_headline_is_of_the_largest_benchmark() -> None:
     paired["mawps", *DISABLED] = scored(2.0, 70.0, BELOW)
     found = headline(Evidence(paired=paired))
     assert "70.0 % of NQ" in found.sentence
+    assert found.gain == "Better on 1 of 3 benchmarks, worse on 1"
     assert found.basis.endswith(
         "Of all 3 benchmarks on which the two were compared, Toolformer is better on 1 and worse on 1; on 1 there is no "
         "difference beyond chance."
     )
+
+
+def test_no_difference_on_the_largest_benchmark_hides_no_gain() -> None:
+    paired = {
+        ("lama_trex", *DISABLED): scored(5.0, 3.0, ACROSS, 0.6),
+        ("arithmetic", *DISABLED): scored(70.0, 2.0),
+    }
+    assert headline(Evidence(paired=paired)).gain == "Better on 1 of 2 benchmarks"
+    paired["arithmetic", *DISABLED] = scored(5.0, 3.0, ACROSS, 0.6)
+    assert headline(Evidence(paired=paired)).gain == NO_DIFFERENCE
 
 
 def test_captions_are_short(report: Report) -> None:

@@ -144,6 +144,9 @@ def test_a_wrong_source_is_refused_in_a_line(sources: Any, tool: str, reason: st
         "{command: x, env: {KEY: hunter2}}",
         '[{command: x, headers: {"A": "hunter2"}}}]',
         "hunter2(",
+        "'npx server --key hunter2'",
+        "['npx server --key hunter2']",
+        "[{command: npx --token hunter2}]",
     ],
 )
 def test_a_broken_value_is_not_shown(sources: str, refused: Refused) -> None:

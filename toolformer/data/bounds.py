@@ -39,6 +39,8 @@ def _day(value: str) -> str:
 
 
 def _printable(value: str) -> str:
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ValueError("it must be UTF-8")
     if not value.isprintable():
         raise ValueError("it must not have line breaks or control characters")
     return value

@@ -1,4 +1,4 @@
-"""The report's first sentence: the gain of calling tools on one benchmark. Claims only what interval and p carry."""
+"""The report's first words: what calling tools gains. Claims only what intervals and p carry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,8 +18,9 @@ class Headline:
     """What a report says first; all empty unless Toolformer was compared on a benchmark."""
 
     gain: str = ""
-    """`+35.0 points`, or that there is no difference beyond chance."""
+    """`+35.0 points`; of several benchmarks, on how many Toolformer is better; or that there is no difference beyond chance."""
     sentence: str = ""
+    """The scores on the benchmark with most examples."""
     basis: str = ""
     """The difference with its interval, p and n, and how the other benchmarks went."""
 
@@ -52,13 +53,16 @@ def _of(by_task: Mapping[str, TaskComparison], other: str) -> Headline:
         basis += f", p {_p(comparison.p_value)}"
         basis += "" if compared.p_holm is None else f" (corrected: {p_cell(compared.p_holm).text})"
     basis += "."
+    gain = f"{points.text} points"
+    verdicts = [verdict(pair) for pair in by_task.values()]
     if len(by_task) > 1:
-        verdicts = [verdict(pair) for pair in by_task.values()]
+        better, worse = verdicts.count(1), verdicts.count(-1)
+        gain = f"Better on {better} of {len(by_task)} benchmarks" + (f", worse on {worse}" if worse else "")
         basis += (
-            f" Of all {len(by_task)} benchmarks on which the two were compared, Toolformer is better on {verdicts.count(1)} "
-            f"and worse on {verdicts.count(-1)}; on {verdicts.count(0)} there is no difference beyond chance."
+            f" Of all {len(by_task)} benchmarks on which the two were compared, Toolformer is better on {better} "
+            f"and worse on {worse}; on {verdicts.count(0)} there is no difference beyond chance."
         )
-    return Headline(f"{points.text} points" if verdict(compared) else NO_DIFFERENCE, sentence, basis)
+    return Headline(gain if any(verdicts) else NO_DIFFERENCE, sentence, basis)
 
 
 def verdict(compared: TaskComparison) -> int:

@@ -94,7 +94,9 @@ def sections() -> list[str]:
 
 
 def is_text(name: str) -> bool:
-    """Whether the value of a key is a text."""
+    """Whether the value of a key is a text. Of a tool's arguments the schema has no type, and paths are texts."""
+    if name == "evaluation.samples" or (name.startswith("tool.") and name.endswith("_path")):
+        return True
     name = re.sub(r"^tool\.\w+\.", "tool.NAME.", name)
     return any(key.name == name and key.is_text for key in all_keys())
 

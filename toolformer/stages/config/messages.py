@@ -44,8 +44,7 @@ def one_line(error: BaseException) -> str:
     lines = [line for line in dict.fromkeys(lines) if not line.startswith(_NOISE)]
     key = next((line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key:")), "")
     lines = [
-        re.sub(r"^Error merging override (.*)", lambda match: f"{masked_overrides([match[1]])[0]}:", line)
-        for line in lines
+        re.sub(r"^Error merging override (.*)", lambda match: f"{_shown(match[1])}:", line) for line in lines
     ]
     text = " ".join(line for line in lines if not line.startswith("full_key:"))
     text = re.sub(r"\w+ raised while composing config: ", "", text)
@@ -64,6 +63,11 @@ def one_line(error: BaseException) -> str:
         r"Invalid value assigned: \w+ is not a ListConfig.*?\.", "it must be a list, such as [a,b];", text
     ).rstrip(";")
     return f"{key}: {text}" if key and key not in text else text
+
+
+def _shown(override: str) -> str:
+    """An override, masked; of `tool_sources`, which may hold anything, the key alone."""
+    return "tool_sources" if override.startswith("tool_sources=") else masked_overrides([override])[0]
 
 
 def first_error(error: ValidationError, known: Collection[str] = ()) -> str:

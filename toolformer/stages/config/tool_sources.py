@@ -4,6 +4,7 @@ A source is a Python file or module, one function of it, or an MCP server. Only 
 descriptions become a few-shot prompt where nobody gave one.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, fields
@@ -73,9 +74,18 @@ def _read(entry: Any) -> Source:
         raise UserError(first_error(error)) from error
     if sum(name is not None for name in (source.python, source.command, source.url)) != 1:
         raise UserError("name exactly one of python, command and url")
+    # Not shown: it may hold a secret.
+    if source.python and " " in source.python and not _is_file(source.python):
+        raise UserError("python is no file, module or FILE:FUNCTION; a server's program is its command")
+    if source.command and " " in source.command and not _is_file(source.command):
+        raise UserError("command is a program alone; its arguments are args")
     if source.url is not None and re.search(r"//[^/]*@", source.url):
         raise UserError("url holds a name and a password; give them by headers, as $NAME")
     return source
+
+
+def _is_file(name: str) -> bool:
+    return any(map(os.path.isfile, (name, name.rpartition(":")[0])))
 
 
 def _offered(source: Source) -> dict[str, dict[str, Any]]:
