@@ -10,7 +10,7 @@ of documents that were not written for this project, questions of benchmarks tha
 place), and all but the first characters of what a tool returned. `reduced` in a run's result.json has the SHA-256 of each file
 as it was before. Paths are written as if the runs had been made in this repository with paths.data_dir=data.
 
-An annotation or a training that was made again, with the same bytes as one that is published, is that one.
+A run that was made again, and made the same as one that is published, is that one.
 """
 
 import gzip
@@ -162,9 +162,10 @@ def _without_prompts(value: Any) -> Any:
 
 
 def _content(run: Run, step: Mapping[str, Any]) -> str:
-    """An annotation's or a training's step and what it made, whatever the digests of the files that it read: an index that is
+    """A step and what it made (candidates, weights or scores), whatever the digests of the files that it read: an index that is
     built again may have other bytes. Of other runs, its id."""
     made = {**run.digests, **run.reduced}.get("candidates.parquet") or run.facts.get("weights")
+    made = made or {task: of.get("score", of.get("perplexity")) for task, of in run.tasks.items()}
     return f"{made} {re.sub(r'[0-9a-f]{64}', '', _text(step))}" if made else run.id
 
 

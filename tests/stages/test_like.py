@@ -77,6 +77,17 @@ def test_tools_of_ones_own_are_named_again(tmp_path: Path) -> None:
     assert config.tool["double"].example == "double(2) -> 4"
 
 
+def test_the_named_overrides_can_be_repeated_as_they_are(tmp_path: Path) -> None:
+    words = ["+tool.qa.implementation.passages=1", "tool.search.implementation.max_tokens=9", "seed=3"]
+    run = tracked(tmp_path, asdict(configured("generate", tmp_path, *words)))
+    with pytest.raises(UserError) as error:
+        configured("generate", tmp_path, f"like={run}")
+    named = str(error.value).partition(" had ")[2].partition(", not copied")[0].split()
+    config = configured("generate", tmp_path, f"like={run}", *named)
+    assert config.tool["qa"].implementation["passages"] == 1 and config.seed == 3
+    assert config.tool["search"].implementation["max_tokens"] == 9
+
+
 def test_what_a_run_had_beside_values_is_asked_for_by_its_key(tmp_path: Path) -> None:
     url = "http://127.0.0.1:1/v1/completions"
     words = [
@@ -87,7 +98,7 @@ def test_what_a_run_had_beside_values_is_asked_for_by_its_key(tmp_path: Path) ->
     logged = asdict(configured("generate", tmp_path, *words))
     logged["tool"]["calculator"]["implementation"]["key"] = "***"
     run = tracked(tmp_path, logged)
-    with pytest.raises(UserError, match=r"had tool\.calculator\.implementation\.key=\*\*\* tool\.qa\."):
+    with pytest.raises(UserError, match=r"had \+tool\.calculator\.implementation\.key=\*\*\* tool\.qa\."):
         configured("generate", tmp_path, f"like={run}")
     words = [f"like={run}", "tool@tool.calculator=calculator"]
     with pytest.raises(UserError, match=rf"{run[:8]} had tool\.qa\.implementation\.generate\..*\.url={url}"):

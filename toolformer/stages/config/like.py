@@ -118,7 +118,7 @@ def _check(
             )
             values = {key: there.get(key, now.get(key)) for key in (*there, *now)}
             missing += [
-                f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+                f"{'' if key in now else '+'}{key}={value if isinstance(value, str) else json.dumps(value)}"
                 for key, value in values.items()
                 if there.get(key) != now.get(key)
                 and not any(f"{key}.".startswith(f"{name}.") for name in names)
