@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from toolformer.benchmarks import PAPER, TASKS
+from toolformer.benchmarks.metrics import as_number, number_in
 from toolformer.data.parquet import read_table
 from toolformer.errors import UserError, near
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
@@ -308,7 +309,7 @@ def called(answers: Answers, arm: str, benchmarks: Sequence[str]) -> Table:
 
 def sums(answers: Answers, arms: Sequence[str]) -> Table:
     """Of each arm's answers to arithmetic, over all seeds, the percent without a call, whose call returned a wrong or the right
-    number, and of the latter those that were wrong all the same."""
+    number, of the latter those that were wrong all the same, and of these, those that are right but for the minus."""
     rows = []
     for arm in arms:
         made: list[Row] = []
@@ -319,11 +320,16 @@ def sums(answers: Answers, arms: Sequence[str]) -> Table:
         called = [bool(row.get("tools")) for row in made]
         right = [str(row.get("call_result")).replace(",", "") in row["target"] for row in made]
         lost = [is_right and not row["score"] for row, is_right in zip(made, right, strict=True)]
+        unsigned = [
+            is_lost and number_in(str(row["prediction"])) == -as_number(row["call_result"])
+            for row, is_lost in zip(made, lost, strict=True)
+        ]
         fates = {
             "no call": [not is_called for is_called in called],
             "wrong result": [is_called > is_right for is_called, is_right in zip(called, right, strict=True)],
             "right result": right,
             "right result, wrong answer": lost,
+            "only the minus is missing": unsigned,
         }
         shares = {name: _percent(values) for name, values in fates.items()}
         rows.append({"calls": arm, "answers": f"{len(made):,}", **shares})

@@ -1,6 +1,8 @@
 """The tables of results are those of the answers, and every link of these pages leads somewhere."""
 
 import re
+import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 
 from scripts import answers, tables
 from tests.pages.page import ROOT
+from toolformer.cli import main
 from toolformer.results import Results
 
 HEADLINE, *PAGES = tables.PAGES
@@ -22,6 +25,15 @@ def text(path: Path) -> str:
 @pytest.mark.parametrize("page", [tables.README, HEADLINE, *PAGES], ids=lambda page: page.stem)
 def test_a_pages_tables_are_computed_from_their_sources(page: Path) -> None:
     assert text(page) == tables.fill(text(page)), "python scripts/tables.py writes the tables into the pages"
+
+
+def test_the_published_answers_are_browsed_by_the_pages_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(answers.PUBLISHED, tmp_path / "published")
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^ +toolformer (.*paths\.root=published)$", text(HEADLINE), re.M)
+    assert [main(shlex.split(command)) for command in commands] == [0, 0], capsys.readouterr().err
 
 
 def prose(page: str) -> str:

@@ -74,10 +74,25 @@ def test_groups_of_seeds_are_compared(seeds: Path, capsys: Capture) -> None:
     assert found["benchmarks"][0]["comparison"]["difference"]["value"] == 0
 
 
+def test_latest_are_the_newest_that_can_be_compared(seeds: Path, capsys: Capture) -> None:
+    """The newest evaluation of the model asked something else."""
+    for references in (("latest:model", "latest:baseline"), ("latest:baseline", "latest:model")):
+        capsys.readouterr()
+        assert main(["compare", *references, "--json", "name=tiny", f"paths.root={seeds}"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert {row["task"] for row in found["benchmarks"]} == {"dateset", "heldout_perplexity"}
+        newest = [Results(seeds).runs("evaluate", system=name.partition(":")[2]) for name in references]
+        dateset = [
+            next(run.id for run in runs if "dateset" in run.tasks and run.seed == 0) for runs in newest
+        ]
+        assert [found["first"], found["second"]] == dateset
+
+
 def test_wrong_groups_are_one_line(seeds: Path, tmp_path: Path, refused: Refused) -> None:
     root = Path(shutil.copytree(seeds, tmp_path / "runs"))
     models, baselines = (both_seeds(root, system) for system in ("model", "baseline"))
-    line = refused("compare", "latest:model", baselines, "name=tiny", f"paths.root={root}")
+    (arithmetic,) = (run.id for run in Results(root).runs("evaluate") if "arithmetic" in run.tasks)
+    line = refused("compare", arithmetic, baselines, "name=tiny", f"paths.root={root}")
     assert "have no benchmark in common (they differ in " in line
     line = refused("compare", f"{models},{baselines}", baselines, f"paths.root={root}")
     assert "differ in more than their seed (system)" in line

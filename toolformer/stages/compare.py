@@ -3,6 +3,7 @@
 Paired differences by benchmark, and the settings in which the two differ.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -69,13 +70,37 @@ def find_runs(
 
 
 def _named(results: Results, reference: str, experiment: str | None, seed: int | None) -> list[Run]:
+    return [results.resolve("evaluate", reference.partition(":")[0], experiment, seed, **_facts(reference))]
+
+
+def _facts(reference: str) -> dict[str, Any]:
+    """What `latest:SYSTEM` asks of a run."""
     name, colon, system = reference.partition(":")
     if colon and system not in SYSTEMS:
         raise UserError(
             f"{reference!r} is not a run; give an id, latest or latest:SYSTEM{near(system, SYSTEMS)}"
         )
-    facts: dict[str, Any] = {"system": system} if colon and name == "latest" else {}
-    return [results.resolve("evaluate", name, experiment, seed, **facts)]
+    return {"system": system} if colon and name == "latest" else {}
+
+
+def _sides(
+    results: Results, references: Sequence[str], experiment: str | None, seed: int | None
+) -> list[list[Run]]:
+    """The runs of both sides; of `latest`, the newest that have a benchmark in common."""
+    sides = [find_runs(results, reference, experiment, seed) for reference in references]
+    first, second = (
+        [run for run in results.runs("evaluate", experiment, **_facts(reference)) if seed in (None, run.seed)]
+        if reference.partition(":")[0] == "latest"
+        else runs[:1]
+        for reference, runs in zip(references, sides, strict=True)
+    )
+    pairs = ((a, b) for a in first for b in second if a.id != b.id and a.tasks.keys() & b.tasks.keys())
+    for a, b in itertools.islice(pairs, 1):
+        sides = [
+            [results.resolve("evaluate", run.id)] if "latest" in reference else runs
+            for run, reference, runs in zip((a, b), references, sides, strict=True)
+        ]
+    return sides
 
 
 def compare(
@@ -85,14 +110,12 @@ def compare(
     experiment: str | None = None,
     seed: int | None = None,
 ) -> RunComparison:
-    """Compares two evaluations or groups, named as in `find_runs`.
+    """Compares two evaluations or groups, named as in `find_runs`; `latest` is the newest that both have a benchmark of.
 
     Raises:
         UserError: no such runs, one and the same run twice, or no sample in common.
     """
-    first_runs, second_runs = (
-        find_runs(results, reference, experiment, seed) for reference in (first, second)
-    )
+    first_runs, second_runs = _sides(results, (first, second), experiment, seed)
     if same := {run.id for run in first_runs} & {run.id for run in second_runs}:
         raise UserError(f"compare: {first} and {second} are the same run {min(same)[:8]}; name two")
     first_samples, second_samples = _samples(results, first_runs), _samples(results, second_runs)
