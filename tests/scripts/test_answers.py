@@ -46,11 +46,13 @@ class Experiment:
         for seed, of_seed in enumerate(scores):
             number = next(self.runs.numbers)
             made = ["Calculator"] if system == "toolformer" else []
+            results = ["0", "1", "-2", *map(str, range(3, len(of_seed)))]
             rows = [
                 scored(
-                    n, float(score), completion=" 5", tools=made, call_result=str(n) if made and n else None
+                    n, float(score), completion=" 5", tools=made, call_result=result if made and n else None
                 )
-                for n, score in enumerate(of_seed)
+                | {"target": [result], "prediction": f" {n}"}
+                for n, (score, result) in enumerate(zip(of_seed, results, strict=False))
             ]
             path = write(self.folder / str(number) / f"{task}.parquet", rows)
             training = None
@@ -173,6 +175,7 @@ def test_sums_are_told_by_what_their_calls_return(experiment: Experiment) -> Non
     one, two = answers.sums(answers.Answers(experiment.published()), ["Toolformer", "disabled"])
     assert (one["no call"], one["wrong result"], one["right result"]) == ("0.0", "25.0", "75.0")
     assert (one["right result, wrong answer"], two["no call"]) == ("25.0", "100.0")
+    assert (one["only the minus is missing"], two["only the minus is missing"]) == ("25.0", "0.0")
 
 
 def test_explained_answers_are_counted_by_class(experiment: Experiment, tmp_path: Path) -> None:
