@@ -88,6 +88,16 @@ def test_latest_are_the_newest_that_can_be_compared(seeds: Path, capsys: Capture
         assert [found["first"], found["second"]] == dateset
 
 
+def test_only_two_latest_are_looked_for(seeds: Path, capsys: Capture, refused: Refused) -> None:
+    named = ("name=tiny", f"paths.root={seeds}")
+    assert "are the same run" in refused("compare", "latest:model", "latest", *named)
+    (first, second), baselines = (both_seeds(seeds, name).split(",") for name in ("model", "baseline"))
+    newest = f"latest:baseline,{','.join(baselines)}"
+    assert main(["compare", f"{first},{second}", newest, "--json", *named]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {*found["second"].split(",")} == {*baselines}
+
+
 def test_wrong_groups_are_one_line(seeds: Path, tmp_path: Path, refused: Refused) -> None:
     root = Path(shutil.copytree(seeds, tmp_path / "runs"))
     models, baselines = (both_seeds(root, system) for system in ("model", "baseline"))

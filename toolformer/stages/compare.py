@@ -86,21 +86,13 @@ def _facts(reference: str) -> dict[str, Any]:
 def _sides(
     results: Results, references: Sequence[str], experiment: str | None, seed: int | None
 ) -> list[list[Run]]:
-    """The runs of both sides; of `latest`, the newest that have a benchmark in common."""
+    """The runs of both sides; of two that are `latest`, the newest that have a benchmark in common."""
     sides = [find_runs(results, reference, experiment, seed) for reference in references]
-    first, second = (
-        [run for run in results.runs("evaluate", experiment, **_facts(reference)) if seed in (None, run.seed)]
-        if reference.partition(":")[0] == "latest"
-        else runs[:1]
-        for reference, runs in zip(references, sides, strict=True)
-    )
-    pairs = ((a, b) for a in first for b in second if a.id != b.id and a.tasks.keys() & b.tasks.keys())
-    for a, b in itertools.islice(pairs, 1):
-        sides = [
-            [results.resolve("evaluate", run.id)] if "latest" in reference else runs
-            for run, reference, runs in zip((a, b), references, sides, strict=True)
-        ]
-    return sides
+    if any("," in reference or reference.partition(":")[0] != "latest" for reference in references):
+        return sides
+    older = (results.runs("evaluate", experiment, **_facts(reference)) for reference in references)
+    pairs = itertools.product(*([run for run in runs if seed in (None, run.seed)] for runs in older))
+    return next(([[a], [b]] for a, b in pairs if a.tasks.keys() & b.tasks.keys()), sides)
 
 
 def compare(
@@ -110,7 +102,7 @@ def compare(
     experiment: str | None = None,
     seed: int | None = None,
 ) -> RunComparison:
-    """Compares two evaluations or groups, named as in `find_runs`; `latest` is the newest that both have a benchmark of.
+    """Compares two evaluations or groups, named as in `find_runs`. If both are `latest`, they are the newest with a benchmark in common.
 
     Raises:
         UserError: no such runs, one and the same run twice, or no sample in common.
