@@ -147,6 +147,7 @@ def test_a_wrong_source_is_refused_in_a_line(sources: Any, tool: str, reason: st
         "'npx server --key hunter2'",
         "['npx server --key hunter2']",
         "[{command: npx --token hunter2}]",
+        '["server\\t--key\\thunter2"]',
     ],
 )
 def test_a_broken_value_is_not_shown(sources: str, refused: Refused) -> None:

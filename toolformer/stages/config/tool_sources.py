@@ -75,17 +75,20 @@ def _read(entry: Any) -> Source:
     if sum(name is not None for name in (source.python, source.command, source.url)) != 1:
         raise UserError("name exactly one of python, command and url")
     # Not shown: it may hold a secret.
-    if source.python and " " in source.python and not _is_file(source.python):
-        raise UserError("python is no file, module or FILE:FUNCTION; a server's program is its command")
-    if source.command and " " in source.command and not _is_file(source.command):
-        raise UserError("command is a program alone; its arguments are args")
+    if source.python and not _is_name(source.python):
+        raise UserError("python is not a file, a module or FILE:FUNCTION; name a server's program in command")
+    if source.command and not _is_name(source.command):
+        raise UserError("command is the program alone; put its arguments in args")
     if source.url is not None and re.search(r"//[^/]*@", source.url):
         raise UserError("url holds a name and a password; give them by headers, as $NAME")
     return source
 
 
-def _is_file(name: str) -> bool:
-    return any(map(os.path.isfile, (name, name.rpartition(":")[0])))
+def _is_name(text: str) -> bool:
+    """Whether it can be a module, a function or a file, and not a command line."""
+    return bool(re.fullmatch(r"[\w./~-]+(:\w+)?", text)) or any(
+        map(os.path.isfile, (text, text.rpartition(":")[0]))
+    )
 
 
 def _offered(source: Source) -> dict[str, dict[str, Any]]:
