@@ -132,6 +132,12 @@ class Answers:
     def _rows(self, run: Run, task: str) -> list[Row]:
         return [*read_samples(self.results.artifact(run, f"samples/{task}.parquet", reduced=True))]
 
+    def whole(self, arm: str, task: str) -> list[Row]:
+        """All columns of an arm's answers, all seeds together."""
+        runs = self.runs_of(arm_named(arm), task).values()
+        files = (self.results.artifact(run, f"samples/{task}.parquet", reduced=True) for run in runs)
+        return [row for file in files for row in read_table(file).to_pylist()]
+
     def compared(
         self, of: str, over: str, benchmarks: Sequence[str], wordings: Sequence[str] = (PAPER,)
     ) -> list[TaskComparison]:
@@ -298,10 +304,7 @@ def called(answers: Answers, arm: str, benchmarks: Sequence[str]) -> Table:
     """Of an arm on each benchmark, the percent of answers with a call of each tool, over all seeds."""
     rows = []
     for benchmark in benchmarks:
-        made: list[Sequence[str]] = []
-        for run in answers.runs_of(arm_named(arm), benchmark).values():
-            file = answers.results.artifact(run, f"samples/{benchmark}.parquet", reduced=True)
-            made += [row.get("tools") or () for row in read_table(file).to_pylist()]
+        made = [row.get("tools") or () for row in answers.whole(arm, benchmark)]
         row = {"benchmark": title(benchmark), "answers": f"{len(made):,}"}
         rows.append(row | {name: _percent(name in tools for tools in made) for name in CALLED})
     return rows
@@ -312,11 +315,7 @@ def sums(answers: Answers, arms: Sequence[str]) -> Table:
     number, of the latter those that were wrong all the same, and of these, those that are right but for the minus."""
     rows = []
     for arm in arms:
-        made: list[Row] = []
-        for run in answers.runs_of(arm_named(arm), "arithmetic").values():
-            made += read_table(
-                answers.results.artifact(run, "samples/arithmetic.parquet", reduced=True)
-            ).to_pylist()
+        made = answers.whole(arm, "arithmetic")
         called = [bool(row.get("tools")) for row in made]
         right = [str(row.get("call_result")).replace(",", "") in row["target"] for row in made]
         lost = [is_right and not row["score"] for row, is_right in zip(made, right, strict=True)]
