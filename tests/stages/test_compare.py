@@ -96,6 +96,7 @@ def test_only_two_latest_are_looked_for(seeds: Path, capsys: Capture, refused: R
     assert main(["compare", f"{first},{second}", newest, "--json", *named]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {*found["second"].split(",")} == {*baselines}
+    assert "no benchmark in common" in refused("compare", "latest:model", newest, *named)
 
 
 def test_wrong_groups_are_one_line(seeds: Path, tmp_path: Path, refused: Refused) -> None:
