@@ -18,6 +18,7 @@ from toolformer.benchmarks.metrics import as_number, number_in
 from toolformer.data.parquet import read_table
 from toolformer.errors import UserError, near
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
+from toolformer.jobs.explain import LADDER
 from toolformer.reporting.formatting import in_table_order, title_of, tool_name
 from toolformer.reporting.frame import seeds_of
 from toolformer.reporting.pairing import (
@@ -31,7 +32,6 @@ from toolformer.reporting.pairing import (
 )
 from toolformer.reporting.table import Cell, p_cell
 from toolformer.results import Results, Run
-from toolformer.stages.explain import LADDER
 from toolformer.statistics.crossed import LEVEL
 from toolformer.step import Step
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
-from toolformer.stages.config.composition import compose
-from toolformer.stages.config.keys import EVERY, Key, all_keys, sections
+from toolformer.jobs.config.composition import compose
+from toolformer.jobs.config.keys import EVERY, Key, all_keys, sections
 
 _HEAD = """\
 # Keys

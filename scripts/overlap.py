@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 from toolformer.errors import UserError
 from toolformer.evaluation import suite
-from toolformer.stages import instantiate
-from toolformer.stages.config import compose, validate
+from toolformer.jobs import instantiate
+from toolformer.jobs.config import compose, validate
 
 WORDS = 13
 FEWEST = 8

@@ -20,10 +20,10 @@ import pytest
 from tests.build import teach, tiny_model, tiny_tokenizer
 from toolformer.annotation.shards import ShardStore
 from toolformer.data import Document
+from toolformer.jobs import steps
+from toolformer.jobs.config import CONF, Config, compose, validate
+from toolformer.jobs.versions import VERSIONS
 from toolformer.results import Folder, Results, Run, RunInfo
-from toolformer.stages import steps
-from toolformer.stages.config import CONF, Config, compose, validate
-from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step
 from toolformer.tools.base import Result, Tool
 

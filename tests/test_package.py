@@ -43,7 +43,7 @@ def test_an_installed_toolformer_runs_the_smoke_experiment(installed: Path, tmp_
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    code = "import toolformer; from toolformer.stages.config import CONF; print(toolformer.__file__, CONF)"
+    code = "import toolformer; from toolformer.jobs.config import CONF; print(toolformer.__file__, CONF)"
     assert all(path.startswith(str(installed)) for path in shown("-c", code).split())
     assert not (installed / "benchmarks").exists(), "it would hide a user's own"
     toolformer = ["-m", "toolformer.cli"]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from toolformer.stages import steps
-from toolformer.stages.config import Config, ToolConfig, compose, validate
-from toolformer.stages.config.keys import all_keys
+from toolformer.jobs import steps
+from toolformer.jobs.config import Config, ToolConfig, compose, validate
+from toolformer.jobs.config.keys import all_keys
 from toolformer.step import Setting, Step, all_settings, settings_of
 
 STEPS = ("documents", "heldout", "annotate", "generate", "train", "answer", "evaluate")

@@ -21,10 +21,10 @@ from tests.build import smoke_words
 from toolformer.cli import main
 from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.evaluation.ladder.classes import RUNGS
+from toolformer.jobs.config import Config
+from toolformer.jobs.config.schema import ToolConfig
+from toolformer.jobs.versions import VERSIONS
 from toolformer.results import Results, Run
-from toolformer.stages.config import Config
-from toolformer.stages.config.schema import ToolConfig
-from toolformer.stages.versions import VERSIONS
 from toolformer.step import Step, all_settings, normalised
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -18,7 +18,7 @@ from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError
 
 if TYPE_CHECKING:
-    from toolformer.stages.config import Config
+    from toolformer.jobs.config import Config
 
 
 class Toolformer:
@@ -43,9 +43,9 @@ class Toolformer:
         `system` says which one `latest` is and whether tools are called, as in an evaluation. UserError also if there
         is no such run, or the system has no training.
         """
+        from toolformer.jobs import steps
+        from toolformer.jobs.train import model_folder
         from toolformer.lm.loading import EMBEDDED_MODELS
-        from toolformer.stages import steps
-        from toolformer.stages.train import model_folder
 
         config = _config(overrides)
         is_path = "/" in model or Path(model).exists() or model in (config.model, *EMBEDDED_MODELS)
@@ -88,8 +88,8 @@ def _check_list(name: str, value: Sequence[str]) -> None:
 
 
 def _config(overrides: Sequence[str]) -> Config:
-    from toolformer.stages import instantiate
-    from toolformer.stages.config import compose, validate
+    from toolformer.jobs import instantiate
+    from toolformer.jobs.config import compose, validate
 
     _check_list("overrides", overrides)
     config = validate(compose("evaluate", overrides))
@@ -98,8 +98,8 @@ def _config(overrides: Sequence[str]) -> Config:
 
 
 def _decoder(config: Config, model: str) -> Decoder:
-    from toolformer.stages import instantiate
-    from toolformer.stages.system import System
+    from toolformer.jobs import instantiate
+    from toolformer.jobs.system import System
     from toolformer.training.checkpoints import check_intact
 
     check_intact(Path(model))

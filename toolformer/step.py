@@ -22,7 +22,7 @@ STAGES = {
     "explain": "why answers are right or wrong, and where calls are lost: toolformer explain RUN",
     "report": "print the paper's tables from the runs",
 }
-"""The stages in their order, each with what it does: a module and a function of that name in `toolformer.stages`, and a function
+"""The stages in their order, each with what it does: a module and a function of that name in `toolformer.jobs`, and a function
 in its `steps`. The results of all but the report are runs."""
 
 

@@ -38,10 +38,10 @@ from toolformer.benchmarks.speed.script import (
     stock_layers,
 )
 from toolformer.data import Document
+from toolformer.jobs import instantiate
+from toolformer.jobs.config import Config, compose, validate
 from toolformer.lm.batching import TOKENS_PER_BATCH
 from toolformer.lm.language_model import LanguageModel, TokenScores
-from toolformer.stages import instantiate
-from toolformer.stages.config import Config, compose, validate
 from toolformer.tools.base import Tool
 
 SHARD = 8

@@ -36,9 +36,9 @@ from toolformer.benchmarks.speed.script import (
 from toolformer.benchmarks.tasks import question_prompt
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
+from toolformer.jobs import instantiate
+from toolformer.jobs.config import compose, validate
 from toolformer.lm.language_model import LanguageModel
-from toolformer.stages import instantiate
-from toolformer.stages.config import compose, validate
 from toolformer.tools.base import Tool
 
 MAX_CALL_TOKENS, MAX_RESULT_TOKENS = 40, 64

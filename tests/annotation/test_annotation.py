@@ -13,9 +13,9 @@ from toolformer.annotation.candidates import SCORED, ToolSettings
 from toolformer.annotation.pipeline import Annotator
 from toolformer.calls import call_end, linearise
 from toolformer.data import Document, demo_corpus
+from toolformer.jobs import instantiate
+from toolformer.jobs.config import compose, validate
 from toolformer.lm.language_model import LanguageModel
-from toolformer.stages import instantiate
-from toolformer.stages.config import compose, validate
 from toolformer.tools.base import Result, Tool
 from toolformer.tools.prompt_sets import UNPROMPTED
 

@@ -11,9 +11,9 @@ from tests.annotation.build import QA, windows_of
 from toolformer.annotation.candidates import scoring_floor, windows
 from toolformer.data import Document
 from toolformer.errors import UserError
+from toolformer.jobs.config import compose, validate
+from toolformer.jobs.instantiate import tool_settings
 from toolformer.lm.language_model import LanguageModel
-from toolformer.stages.config import compose, validate
-from toolformer.stages.instantiate import tool_settings
 from toolformer.tools.prompt_sets import Prompt
 
 

@@ -1,7 +1,7 @@
 """Decisions of each rule of positions, way to sample, pre-filter and filter, as `tests/golden/annotation.json` has them.
 
 `UPDATE_GOLDEN=1 pytest tests/annotation/test_golden.py` writes the file again; a change needs a VERSION of `annotate` or
-`generate` (`toolformer/stages/versions.py`).
+`generate` (`toolformer/jobs/versions.py`).
 """
 
 import datetime

@@ -26,7 +26,7 @@ from toolformer.benchmarks.data_folder.table import FILES, HEADLINE_TEXTS, files
 from toolformer.benchmarks.loaders.sources import rows_of
 from toolformer.cli import main
 from toolformer.errors import UserError
-from toolformer.stages.config import compose, validate
+from toolformer.jobs.config import compose, validate
 
 Row = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,9 +21,9 @@ from tests.build import Capture, Patch, Refused, Terminal
 from toolformer import cli
 from toolformer.cli import COMMANDS, main
 from toolformer.errors import UserError
+from toolformer.jobs import instantiate
+from toolformer.jobs.config import CONF, compose, validate
 from toolformer.results import Folder, Results, RunInfo
-from toolformer.stages import instantiate
-from toolformer.stages.config import CONF, compose, validate
 from toolformer.step import Step
 
 

@@ -27,8 +27,8 @@ from toolformer.data import Corpus, Document, Fields, FileCorpus, HubCorpus, dat
 from toolformer.data.document import content_id, document_from_row
 from toolformer.data.parquet import read_table
 from toolformer.errors import UserError
-from toolformer.stages import instantiate
-from toolformer.stages.config import compose, validate
+from toolformer.jobs import instantiate
+from toolformer.jobs.config import compose, validate
 from toolformer.tools.calculator import calculate
 
 ROWS = [

@@ -13,10 +13,10 @@ from toolformer.calls import find_calls, strip
 from toolformer.data import Document
 from toolformer.decoding import examples
 from toolformer.decoding.prompted import SEPARATOR, PromptedDecoder
+from toolformer.jobs.compare import compare
+from toolformer.jobs.invocation import run_stage
 from toolformer.lm.language_model import LanguageModel
 from toolformer.results import Results
-from toolformer.stages.compare import compare
-from toolformer.stages.invocation import run_stage
 from toolformer.tools.base import Tool
 from toolformer.tools.calculator import Calculator
 from toolformer.tools.calendar import Calendar

@@ -17,8 +17,8 @@ from toolformer.calls import ApiCall, linearise, parse
 from toolformer.data import Document
 from toolformer.export import FORMATS
 from toolformer.export.formats import Source
+from toolformer.jobs.train import annotated_text
 from toolformer.results import Results, Run, RunInfo
-from toolformer.stages.train import annotated_text
 from toolformer.step import Step
 from toolformer.storage import sha256
 from toolformer.training.data import PackedTexts, one_per_sequence

@@ -10,7 +10,7 @@ from scripts.keys import markdown
 from tests.build import Patch
 from tests.pages.page import COMMANDS_OF_PAGES, ROOT
 from toolformer.cli import COMMANDS, main
-from toolformer.stages.config import compose, validate
+from toolformer.jobs.config import compose, validate
 from toolformer.step import STAGES
 
 STAGE_OF = dict.fromkeys(("run", "tool", "complete", "demo"), "evaluate") | {"index": "generate"}

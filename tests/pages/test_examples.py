@@ -16,8 +16,8 @@ from transformers import AutoModelForCausalLM
 from tests.build import GOLDEN, Capture, Patch, smoke_words
 from tests.pages.page import ROOT, Page, save_model
 from toolformer.cli import main
+from toolformer.jobs.config import compose, validate
 from toolformer.results import Results
-from toolformer.stages.config import compose, validate
 
 EXAMPLES = ROOT / "examples"
 PAGE_FILES = dict(Page("extending").files)

@@ -15,11 +15,11 @@ from tests.build import GOLDEN, Capture, Refused, smoke_words
 from tests.runs import TEXTS, Runs, annotated, evaluated, scored, without_calls, write, write_annotation
 from toolformer.cli import main
 from toolformer.errors import UserError
+from toolformer.jobs.compare import compare
 from toolformer.reporting.data import Sampled
 from toolformer.reporting.pairing import compare_groups, read_samples
 from toolformer.reporting.samples_page import UNPUBLISHED, questions
 from toolformer.results import Results
-from toolformer.stages.compare import compare
 from toolformer.step import Step
 
 PASSAGE = "The lighthouse of Carrow was built in 1794 by a family of masons who had come from the north. " * 3

@@ -9,7 +9,7 @@ import pytest
 from tests.build import OTHER_DOCUMENT, German, Recorder, Writer
 from toolformer.calls import ApiCall, linearise, parse
 from toolformer.data import Document
-from toolformer.stages.config import compose
+from toolformer.jobs.config import compose
 from toolformer.tools.base import Result, Tool
 from toolformer.tools.cache import ResultCache
 from toolformer.tools.calculator import Calculator

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolformer.errors import UserError
-from toolformer.stages import instantiate
-from toolformer.stages.config import Config, compose, validate
-from toolformer.stages.config.schema import DemonstrationConfig
+from toolformer.jobs import instantiate
+from toolformer.jobs.config import Config, compose, validate
+from toolformer.jobs.config.schema import DemonstrationConfig
 from toolformer.tools.prompt_sets import OURS, PLACE, SETS, Prompt, check_prompt, find_prompt, read_prompt
 
 # Of fill("x"); each prompt was compared word for word with an appendix when its hash was taken: A.2 of the paper, and

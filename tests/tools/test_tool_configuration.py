@@ -11,8 +11,8 @@ import pytest
 from tests.build import OTHER_DOCUMENT, German
 from tests.servers.completions import Completions
 from toolformer.errors import UserError
-from toolformer.stages import instantiate, steps
-from toolformer.stages.config import Config, compose, validate
+from toolformer.jobs import instantiate, steps
+from toolformer.jobs.config import Config, compose, validate
 from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.runtime import ToolRuntime
 from toolformer.tools.search import WikiSearch

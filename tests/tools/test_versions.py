@@ -16,7 +16,7 @@ import pytest
 from tests.build import German, Writer
 from tests.tools.build import ARTICLES
 from toolformer.data import Document
-from toolformer.stages.config import compose
+from toolformer.jobs.config import compose
 from toolformer.tools.base import Tool
 from toolformer.tools.calculator import Calculator
 from toolformer.tools.calendar import Calendar

@@ -249,10 +249,10 @@ def _run_stage(stage: str, arguments: Sequence[str]) -> list[Run]:
 
 
 def _stage_job(stage: str, job: HydraJob) -> list[Run]:
+    from toolformer.jobs.config import validate, with_like
+    from toolformer.jobs.invocation import Invocation, run_stage, title_label
     from toolformer.results import Run
     from toolformer.results.provenance import command_of
-    from toolformer.stages.config import validate, with_like
-    from toolformer.stages.invocation import Invocation, run_stage, title_label
 
     config = validate(with_like(stage, job.config, job.overrides), stage)
     if (others := config.run.experiments) and stage != "report":

@@ -25,12 +25,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from toolformer.errors import UsageError, near, one_line
+from toolformer.jobs.config import CONF, register
+from toolformer.jobs.config.composition import VERSION_BASE, composition_errors, quoted
+from toolformer.jobs.config.keys import suggest
 from toolformer.progress import configure
 from toolformer.results import Run
 from toolformer.results.provenance import masked, masked_overrides
-from toolformer.stages.config import CONF, register
-from toolformer.stages.config.composition import VERSION_BASE, composition_errors, quoted
-from toolformer.stages.config.keys import suggest
 
 log = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from toolformer.cli.application import HydraJob
+    from toolformer.jobs.experiments import Plan
     from toolformer.results import Run
-    from toolformer.stages.experiments import Plan
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def tool(arguments: list[str]) -> int:
     settings = [text for text in texts if _is_override(text)]
     config = configured("evaluate", [f"tools=[{options.name}]", *settings])
     from toolformer.data import Document
-    from toolformer.stages import instantiate
+    from toolformer.jobs import instantiate
 
     instantiate.apply_paths(config)
     tool = instantiate.tools(config, inference=True)[options.name]
@@ -82,7 +82,7 @@ def _verbatim(arguments: list[str], position: int) -> tuple[list[str], list[str]
 
 def _is_override(text: str) -> bool:
     """Whether it sets a key or chooses a file of a group, and is not part of a call's input."""
-    from toolformer.stages.config import CONF, Config
+    from toolformer.jobs.config import CONF, Config
 
     match = re.match(r"[+~]*(\w+)[\w.@/]*=", text)
     return match is not None and match[1] in {"hydra", *Config.__dataclass_fields__, *os.listdir(CONF)}
@@ -158,8 +158,8 @@ def index(arguments: list[str]) -> int:
         arguments, "corpus=jsonl corpus.path=FILE index.path=DIR"
     )
     config = configured("generate", ["corpus.limit=null", *options.overrides])  # all of it by default
-    from toolformer.stages import instantiate
-    from toolformer.stages.index import index as build
+    from toolformer.jobs import instantiate
+    from toolformer.jobs.index import index as build
 
     instantiate.apply_paths(config)
     folder, count = build(config)
@@ -197,9 +197,9 @@ def compare(arguments: list[str]) -> int:
         )
     # Finished runs are read, as by a report: the evaluation's data folder, corpus and model may be gone.
     config = configured("evaluate", options.overrides, checked_as="report")
+    from toolformer.jobs import compare as comparing
     from toolformer.reporting.console import print_tables
     from toolformer.results import Results
-    from toolformer.stages import compare as comparing
 
     results, runs = Results(Path(config.paths.root)), (options.first, options.second)
     compared = comparing.compare(results, *runs, config.name, config.seed)
@@ -217,11 +217,11 @@ def explain(arguments: list[str]) -> int:
     names = "an evaluation of Toolformer or an annotation: an id or its first characters, latest, or latest:generate"
     parser.add_argument("run", help=names)
     options = parser.parsed(arguments, "lm.device=cuda paths.root=DIR")
+    from toolformer.jobs import explain as explaining
+    from toolformer.jobs.invocation import Invocation
     from toolformer.reporting.console import print_tables
     from toolformer.results import Results
     from toolformer.results.provenance import command_of
-    from toolformer.stages import explain as explaining
-    from toolformer.stages.invocation import Invocation
 
     config = configured("evaluate", options.overrides, checked_as="report")
     results = Results(Path(config.paths.root))
@@ -251,7 +251,7 @@ def run_experiment(arguments: Sequence[str], name: str = "run") -> list[Run]:
 
 
 def _run_job(flags: Collection[str], job: HydraJob) -> list[Run]:
-    from toolformer.stages import experiments
+    from toolformer.jobs import experiments
 
     plan = experiments.plan(job.overrides)
     if "--json" in flags:

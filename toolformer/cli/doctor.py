@@ -17,7 +17,7 @@ from toolformer.credentials import printable
 from toolformer.errors import UserError
 
 if TYPE_CHECKING:
-    from toolformer.stages.config import Config
+    from toolformer.jobs.config import Config
 
 NEEDED_GIB = 5
 """For assets and a small run."""

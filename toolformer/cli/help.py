@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from toolformer.credentials import printable
 from toolformer.errors import UserError, near
-from toolformer.stages.config import CONF, compose
-from toolformer.stages.config.keys import EVERY, Key, all_keys, sections
+from toolformer.jobs.config import CONF, compose
+from toolformer.jobs.config.keys import EVERY, Key, all_keys, sections
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

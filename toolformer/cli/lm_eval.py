@@ -27,9 +27,9 @@ from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.decoding.settings import Decoding
 from toolformer.errors import UserError, near, one_line
 from toolformer.evaluation import suite
-from toolformer.stages import instantiate
-from toolformer.stages.config import Config, compose, validate
-from toolformer.stages.system import System
+from toolformer.jobs import instantiate
+from toolformer.jobs.config import Config, compose, validate
+from toolformer.jobs.system import System
 
 SHORT = {field.name: f"decoding.{field.name}" for field in fields(Decoding)}
 SHORT |= {"device": "lm.device", "dtype": "lm.dtype", "system": "system", "experiment": "experiment"}

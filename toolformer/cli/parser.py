@@ -13,7 +13,7 @@ from toolformer.errors import UsageError, near
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from toolformer.stages.config import Config
+    from toolformer.jobs.config import Config
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
     def _key(self, option: str) -> str:
         """A hint at the keys that `--limit 8` may have meant, as they are written: `evaluation.limit=8`."""
-        from toolformer.stages.config.keys import suggest
+        from toolformer.jobs.config.keys import suggest
 
         if not self._arguments:
             return ""
@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
 
 def configured(stage: str, overrides: Sequence[str], checked_as: str = "") -> Config:
     """The valid configuration of a stage with these overrides."""
-    from toolformer.stages.config import compose, validate
+    from toolformer.jobs.config import compose, validate
 
     return validate(compose(stage, overrides), checked_as)
 

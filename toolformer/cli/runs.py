@@ -19,7 +19,7 @@ from toolformer.results.run import RUN_STEPS, STATUSES, headline_metrics
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from toolformer.stages.config import Config
+    from toolformer.jobs.config import Config
 
 MOST_FIGURES = 6
 """Figures of a run in the table; `--json` has all."""

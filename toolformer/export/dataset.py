@@ -14,9 +14,9 @@ from toolformer.export import cards
 from toolformer.export.folders import new_folder
 from toolformer.export.formats import FORMATS, Source
 from toolformer.export.preferences import read_preferences
+from toolformer.jobs.train import rows_to_train
 from toolformer.results import Results, Run
 from toolformer.results.provenance import model_name
-from toolformer.stages.train import rows_to_train
 from toolformer.storage import atomic_write, sha256
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from toolformer.export.preferences import Preference, labelled_rows, paired_rows
-from toolformer.stages.train import annotated_text
+from toolformer.jobs.train import annotated_text
 from toolformer.storage import atomic_file
 from toolformer.training.data import IGNORED, PackedTexts
 from toolformer.training.tokens import tokenize

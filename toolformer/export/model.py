@@ -15,11 +15,11 @@ from toolformer.errors import UserError
 from toolformer.export import cards
 from toolformer.export.dataset import CARD
 from toolformer.export.folders import new_folder
+from toolformer.jobs.train import model_folder, summary
 from toolformer.reporting.formatting import title_of
 from toolformer.reporting.frame import scores
 from toolformer.results import Results, Run
 from toolformer.results.provenance import model_name
-from toolformer.stages.train import model_folder, summary
 from toolformer.storage import atomic_write, sha256
 from toolformer.training.checkpoints import RECORD, read_json
 

@@ -22,9 +22,9 @@ from typing import Any
 from toolformer.annotation.score import HORIZON
 from toolformer.calls import ApiCall, insert, linearise, parse
 from toolformer.errors import UserError
+from toolformer.jobs.generate import read_dataset
 from toolformer.lm.loading import token_positions, tokens_of
 from toolformer.results import Results, Run
-from toolformer.stages.generate import read_dataset
 
 MARGIN = 0.1
 """Nats by which a harmful call raises the loss."""

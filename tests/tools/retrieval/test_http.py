@@ -12,10 +12,10 @@ import pytest
 from tests.build import OTHER_DOCUMENT
 from toolformer.data import Document
 from toolformer.errors import UserError
+from toolformer.jobs import instantiate
+from toolformer.jobs.config import compose, validate
 from toolformer.lm.endpoint import MOST_BYTES
 from toolformer.results.provenance import masked
-from toolformer.stages import instantiate
-from toolformer.stages.config import compose, validate
 from toolformer.tools.base import Fault, Result
 from toolformer.tools.retrieval.http import HttpRetriever
 from toolformer.tools.runtime import ToolRuntime

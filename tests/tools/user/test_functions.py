@@ -160,7 +160,7 @@ def test_functions(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_tool_is_refused_in_a_line(function: str, code: str, words: str, tmp_path: Path) -> None:
-    """`tests/stages/test_tool_sources.py` has the mistakes of a configuration."""
+    """`tests/jobs/test_tool_sources.py` has the mistakes of a configuration."""
     (tmp_path / "mine.py").write_text(code)
     with pytest.raises(UserError) as error:
         FunctionTool(function.format(file=tmp_path / "mine.py"))

@@ -14,8 +14,8 @@ import pytest
 
 from tests.build import OTHER_DOCUMENT, answers, free_port, wait_for
 from toolformer.errors import UserError
-from toolformer.stages import instantiate
-from toolformer.stages.config import compose, validate
+from toolformer.jobs import instantiate
+from toolformer.jobs.config import compose, validate
 from toolformer.tools.base import Result, Tool
 from toolformer.tools.runtime import Limits, ToolRuntime
 from toolformer.tools.user.mcp import ENDED, Connection, McpServer, McpTool, _list, _result, schemas

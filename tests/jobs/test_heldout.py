@@ -1,0 +1,108 @@
+"""Held-out texts of the user's own corpus: kept from annotation, and what trainings and evaluations measure perplexity on."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.build import Log, Refused, smoke_words
+from toolformer.data import demo_corpus
+from toolformer.jobs import experiments
+from toolformer.jobs.config import compose, validate
+from toolformer.jobs.invocation import run_stage
+from toolformer.results import Results, Run
+
+TEXTS = 24
+HELD_OUT = 5
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("texts")
+    documents = [*demo_corpus("train")][:TEXTS]
+    rows = [{"id": document.doc_id, "text": document.text, "url": document.url} for document in documents]
+    (folder / "texts.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return [
+        *smoke_words(folder / "runs"), "name=mine", "corpus=jsonl", f"corpus.path={folder / 'texts.jsonl'}",
+        "corpus.limit=null", "corpus@heldout=share", "heldout.limit=null", "evaluation.perplexity_limit=null",
+        "benchmarks=[heldout_perplexity]",
+    ]  # fmt: skip
+
+
+def stage(name: str, words: list[str], *more: str) -> Run:
+    run = run_stage(name, validate(compose(name, [*words, *more])))
+    assert isinstance(run, Run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def annotation(words: list[str]) -> Run:
+    return stage("generate", words)
+
+
+def texts(run: Run, name: str) -> set[str]:
+    return set(pq.read_table(run.folder / name).column("text").to_pylist())
+
+
+def test_held_out_texts_are_not_annotated(annotation: Run) -> None:
+    held_out = texts(annotation, "heldout.parquet")
+    annotated = texts(annotation, "dataset_plain.parquet") | texts(
+        annotation, "documents_without_calls.parquet"
+    )
+    assert len(held_out) == HELD_OUT and annotated and not held_out & annotated
+    assert annotation.metrics["documents"] == TEXTS - HELD_OUT
+    assert annotation.metrics["rows_skipped/held out"] == HELD_OUT
+
+
+def test_trainings_and_evaluations_read_them(words: list[str], annotation: Run, caplog: Log) -> None:
+    """Also where their own commands do not name the corpus."""
+    caplog.set_level("INFO")
+    without = [word for word in words if not word.startswith("corpus")] + ["corpus@heldout=share"]
+    trained = stage("train", without, "data=augmented")
+    assert f"held-out perplexity on {HELD_OUT} texts held out of the same corpus" in caplog.text
+    assert trained.step.find("generate") == annotation.step and "heldout" not in trained.step.inputs
+    samples = []
+    for system in ("model", "toolformer"):
+        run = stage("evaluate", without, f"system={system}")
+        assert f"heldout: {HELD_OUT} texts that generate run {annotation.id[:8]} held out" in caplog.text
+        table = pq.read_table(run.folder / "samples" / "heldout_perplexity.parquet")
+        samples.append(table.column("text_sha256").to_pylist())
+    assert samples[0] == samples[1] and len(samples[0]) == HELD_OUT
+
+
+def test_a_plan_is_what_is_done(words: list[str], annotation: Run) -> None:
+    plan = experiments.plan(
+        [*words, "run.stages.train.data=[augmented]", "run.stages.evaluate.system=[model,toolformer]"]
+    )
+    (generate, *_), evaluations = plan.jobs, [job for job in plan.jobs if job.stage == "evaluate"]
+    assert generate.step == annotation.step
+    assert {job.source.stage for job in evaluations if job.source} == {"generate", "train"}
+    assert {job.key for job in plan.jobs if job.stage != "report"} == {*plan.done}
+
+
+def test_without_an_annotation_a_model_reads_those_of_the_corpus(
+    words: list[str], annotation: Run, tmp_path: Path, caplog: Log
+) -> None:
+    caplog.set_level("INFO")
+    run = stage("evaluate", words, "system=model", f"paths.root={tmp_path}")
+    assert f"heldout: {HELD_OUT} texts held out of texts.jsonl" in caplog.text
+    assert run.step.inputs["heldout"] == [annotation.step.inputs["heldout"]]
+
+
+def test_texts_that_are_named_leave_the_corpus_whole(words: list[str], tmp_path: Path) -> None:
+    run = stage("generate", words, "corpus@heldout=demo_heldout", f"paths.root={tmp_path}")
+    assert run.metrics["documents"] == TEXTS and "heldout" not in run.step.inputs
+    assert not texts(run, "heldout.parquet")
+
+
+def test_an_annotation_that_held_out_none_needs_texts(smoke_runs: Path, refused: Refused) -> None:
+    run, *_ = Results(smoke_runs).runs("generate")
+    said = refused("train", *smoke_words(smoke_runs), "corpus@heldout=share", "heldout.limit=null")
+    assert f"generate run {run.id[:8]} held no text out of its corpus; name held-out texts" in said
+
+
+def test_a_key_of_held_out_texts_that_no_corpus_names_is_refused(refused: Refused) -> None:
+    assert "heldout.path is of texts that heldout.source does not name" in refused(
+        "train", "heldout.path=held.jsonl"
+    )

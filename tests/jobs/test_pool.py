@@ -1,0 +1,98 @@
+"""One way to use workers: shards of texts and of questions are claimed, and one function does either."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.build import Patch
+from tests.processes import Place, config, trained
+from toolformer.cli import main
+from toolformer.decoding.recording import AnswerFile
+from toolformer.errors import UserError
+from toolformer.jobs.config import Config
+from toolformer.jobs.engine import answering, pool
+from toolformer.jobs.engine.annotating import Annotating
+from toolformer.jobs.engine.answering import Answering
+from toolformer.jobs.engine.plan import Queue
+from toolformer.jobs.engine.work import Outcome, Worker
+from toolformer.jobs.invocation import run_stage
+
+
+class Letters:
+    """A job whose shards are letters. Others hold some of them at first, and finish some."""
+
+    config = Config()
+
+    def __init__(self, held: str = "", finished: str = "", bad: str = "") -> None:
+        self.held, self.finished, self.bad = set(held), set(finished), bad
+
+    @contextmanager
+    def claim(self, name: str) -> Iterator[bool]:
+        ours = name not in self.held | self.finished
+        self.held.discard(name)
+        yield ours
+
+    def is_claimed(self, name: str) -> bool:
+        return name in self.held
+
+    def is_there(self, name: str) -> bool:
+        return name in self.finished
+
+    def load_replica(self) -> str:
+        return "replica"
+
+    def do_shard(self, replica: Any, name: str) -> Outcome:
+        if name == self.bad:
+            raise UserError(f"{name} is bad")
+        return Outcome(name, replica == "replica")
+
+
+def done_here(job: Letters) -> str:
+    return "".join(outcome.name for outcome in pool.finish(job, Queue("abc")) if outcome)
+
+
+def test_shards_that_others_finish_are_left_to_them() -> None:
+    assert done_here(Letters(finished="b")) == "ac"
+
+
+def test_shards_that_others_leave_unfinished_are_done() -> None:
+    assert done_here(Letters(held="b")) == "acb"
+
+
+def test_bad_input_in_a_shard_ends_the_work() -> None:
+    with pytest.raises(UserError, match="b is bad"):
+        done_here(Letters(bad="b"))
+
+
+def test_one_function_does_shards_of_texts_and_of_questions(
+    place: Place, answering_model: Path, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    jobs: list[type] = []
+    do = Worker.__call__
+
+    def counted(worker: Worker, name: str) -> Outcome:
+        jobs.append(type(worker._job))
+        return do(worker, name)
+
+    monkeypatch.setattr(Worker, "__call__", counted)
+    assert main(place.words(tmp_path / "texts", "corpus.limit=4", pause=0)) == 0
+    trained(tmp_path / "questions", answering_model)
+    run_stage("evaluate", config(tmp_path / "questions", "evaluation.limit=2", "tools=[calendar]"))
+    assert jobs == [Annotating, Annotating, Answering]
+
+
+def test_answers_of_a_shard_at_work_are_not_gathered(tmp_path: Path) -> None:
+    files = [tmp_path / f"answers-{name}.jsonl" for name in ("at-work", "left")]
+    for number, file in enumerate(files):
+        with AnswerFile(file) as answers:
+            answers.add({f"key {number}": "yes"})
+    with AnswerFile(tmp_path / "answers.jsonl") as answers:
+        with answering._claim(files[0]):
+            answering.gather(answers)
+            assert "key 1" in answers and "key 0" not in answers
+        answering.gather(answers)
+        assert "key 0" in answers
+    assert not any(file.exists() for file in files)

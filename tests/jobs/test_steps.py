@@ -1,0 +1,134 @@
+"""One step per stage: the plan, the run, the stage and the comparison agree on it."""
+
+import importlib
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from tests.build import Capture, Refused, smoke_words
+from toolformer.cli import main
+from toolformer.jobs import experiments, steps
+from toolformer.jobs.compare import compare, default_of
+from toolformer.jobs.config import compose, validate
+from toolformer.jobs.versions import VERSIONS
+from toolformer.results import Results, RunInfo
+from toolformer.results.run import RUN_STEPS
+from toolformer.step import STAGES
+
+
+def swept(**keys: str) -> list[str]:
+    """Overrides that sweep an experiment's stages over keys."""
+    stages = ("generate", "train", "evaluate")
+    return [
+        f"++run.stages.{stage}={{{', '.join(f'{key}: {keys[key]}' for key in keys)}}}" for stage in stages
+    ]
+
+
+CONFIGURATIONS = {
+    "smoke": [],
+    "seeds": [*swept(seed="[0, 1]"), "system=toolformer"],
+    "thresholds": [
+        *swept(filter_threshold="[0.1, 0.3]"),
+        "tool.calculator.filter_threshold=null",
+        "system=toolformer",
+    ],
+    "lora": [
+        "trainer.lora_rank=2",
+        "lm.dtype=bfloat16",
+        "run.stages.evaluate.system=[toolformer_disabled,toolformer]",
+    ],
+    "filters": ["filter.leak=drop", "filter.chance={calendar: 0.5}", "system=toolformer"],
+    "k": [
+        "decoding.k=3",
+        "decoding.by_tool={calendar: 1}",
+        "run.stages.evaluate.system=[toolformer,prompted]",
+    ],
+    "explained": ["+run.stages.explain={}", "system=toolformer"],
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_stage_makes_the_step_that_was_planned(name: str, tmp_path: Path) -> None:
+    """Of runs that are named, of runs that `latest` names, and again once all are done."""
+    words = ["experiment=smoke", f"paths.root={tmp_path}", *CONFIGURATIONS[name]]
+    results, plan = Results(tmp_path, versions=VERSIONS), experiments.plan(words)
+    assert not plan.done
+    for job in plan.jobs:
+        if job.stage == "report":
+            continue
+        named = [f"{key}={run_id}" for key, run_id in job.reads.items()]
+        for overrides in (named, [] if name in ("smoke", "explained") else named):
+            config = validate(compose(job.stage, [*job.overrides, *overrides]))
+            assert getattr(steps, job.stage)(config) == job.step, (job.stage, job.label)
+        info = RunInfo("x", asdict(config), experiment=config.name, facts={"data": config.data})
+        with results.open(job.step, info):
+            pass
+    again = experiments.plan(words)
+    assert [job.step for job in again.jobs] == [job.step for job in plan.jobs]
+    assert {job.stage for job in again.jobs if job.key not in again.done} <= {"report"}
+
+
+def test_the_runs_of_an_experiment_are_those_of_its_plan(smoke_runs: Path) -> None:
+    plan = experiments.plan(smoke_words(smoke_runs))
+    results = Results(smoke_runs)
+    made = {run.id for run in results.all_runs("generate", "train", "evaluate")}
+    assert {job.step.key() for job in plan.jobs if job.stage != "report"} >= {
+        run.id for run in plan.done.values()
+    }
+    assert {run.id for run in plan.done.values()} <= made and len(plan.done) == 7
+    assert {run.step for run in plan.done.values()} == {
+        job.step for job in plan.jobs if job.stage != "report"
+    }
+
+
+def test_a_comparison_names_what_planned_steps_differ_in(smoke_runs: Path) -> None:
+    plan = experiments.plan(smoke_words(smoke_runs))
+    planned = {
+        run.facts["system"]: plan.done[job.key].step
+        for job in plan.jobs
+        if job.stage == "evaluate" and (run := plan.done[job.key])
+    }
+    for one, two in (("toolformer_disabled", "toolformer"), ("model_cc", "toolformer")):
+        first, second = planned[one].flat(), planned[two].flat()
+        differ = {key for key in first | second if first.get(key) != second.get(key)}
+        shown = compare(Results(smoke_runs), f"latest:{one}", f"latest:{two}", "smoke").settings
+        assert {*shown} == {key.removeprefix("answer.") for key in differ}
+
+
+def test_a_plan_writes_nothing(smoke_runs: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(smoke_runs, tmp_path / "runs")
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    assert len(experiments.plan([*smoke_words(root), "name=another"]).done) == 7
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+    experiments.plan(smoke_words(tmp_path / "none"))
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_sweep_that_a_named_run_makes_moot_is_refused(smoke_runs: Path, refused: Refused) -> None:
+    (run,) = Results(smoke_runs).runs("generate")
+    given = "+run.stages.train.filter_threshold=[0.1,0.3]"
+    said = refused("run", *smoke_words(smoke_runs), f"dataset={run.id}", given)
+    assert f"filter_threshold=0.1,0.3 makes no difference beside dataset={run.id}; leave one" in said
+
+
+def test_an_override_that_a_named_run_makes_moot_is_named(smoke_runs: Path, capsys: Capture) -> None:
+    (run,) = Results(smoke_runs).runs("generate")
+    words = [*smoke_words(smoke_runs), f"dataset={run.id}", "filter_threshold=0.1,0.3"]
+    assert main(["run", "-m", "--plan", *words]) == 0
+    said = capsys.readouterr().err
+    for threshold in ("0.1", "0.3"):
+        assert f"filter_threshold={threshold} makes no difference beside dataset={run.id}" in said
+
+
+def test_a_setting_that_is_left_out_is_shown_with_its_default() -> None:
+    assert default_of("train.trainer.max_steps") == 2000 and default_of("decoding.k") == 10
+    assert default_of("train.generate[2].annotate.tool.qa.samples") == 5 and default_of("x") == ""
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_has_a_step_and_a_function(stage: str) -> None:
+    module = importlib.import_module(f"toolformer.jobs.{stage}")
+    assert callable(getattr(module, stage)) and callable(getattr(steps, stage))
+    assert stage in VERSIONS or stage not in RUN_STEPS

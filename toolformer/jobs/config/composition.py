@@ -1,0 +1,118 @@
+"""A stage's configuration, composed by Hydra from conf/ and the overrides of the command line."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import hydra
+import yaml
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from toolformer.errors import UsageError, near
+from toolformer.jobs.config.keys import is_text, suggest
+from toolformer.jobs.config.like import like
+from toolformer.jobs.config.messages import one_line
+from toolformer.jobs.config.schema import register
+from toolformer.results.provenance import masked_flat
+
+_PACKAGE = Path(__file__).resolve().parents[2]
+CONF = next((folder for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if folder.is_dir()), _PACKAGE)
+"""Where Hydra finds the configuration: inside an installed package, beside it in the repository."""
+VERSION_BASE = "1.3"
+
+
+def compose(stage: str, overrides: Sequence[str]) -> DictConfig:
+    """The configuration of a stage.
+
+    Within a Hydra application this uses its search path. UserError, in one line, for an unknown key, a wrong type or a broken
+    override.
+    """
+    register()
+    with composition_errors(stage, overrides):
+        if GlobalHydra.instance().is_initialized():
+            config = hydra.compose("base", quoted(overrides))
+        else:
+            with hydra.initialize_config_dir(str(CONF), version_base=VERSION_BASE):
+                config = hydra.compose("base", quoted(overrides))
+        return with_like(stage, config, overrides)
+
+
+def with_like(stage: str, config: DictConfig, overrides: Sequence[str]) -> DictConfig:
+    """The configuration with the values of the run that `like` names, where the overrides set none."""
+    return like(stage, config, overrides, CONF) if config.like else config
+
+
+def quoted(overrides: Sequence[str]) -> list[str]:
+    """The overrides, with quotes around a value of a text key that Hydra would read as a number or a truth value.
+
+    Names and the ids of runs may look like numbers: `name=1e-5`, `dataset=52137e92`.
+    """
+    return [_quoted(override) for override in overrides]
+
+
+def _quoted(override: str) -> str:
+    key, sign, value = override.partition("=")
+    parts = value.split(",")  # of a sweep
+    if not sign or not any(map(_is_number, parts)) or not is_text(key.lstrip("+")):
+        return override
+    return f"{key}={','.join(repr(part) if _is_number(part) else part for part in parts)}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return text.lower() in ("true", "false")
+    return True
+
+
+@contextmanager
+def composition_errors(stage: str, overrides: Sequence[str]) -> Iterator[None]:
+    """Errors of a composition as one line: a UsageError that suggests the nearest name."""
+    values = dict(override.lstrip("+").partition("=")[::2] for override in overrides)
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        reason = one_line(error)
+        unknown = re.search(r"Could not override '([\w.@]+)'", str(error))
+        if not unknown and "ToolConfig" in reason:  # +tool.NAME.key=value of an unknown tool
+            unknown = re.search(r"(?:^| )\+(tool\.\w+\.[\w.]+)=", " ".join(overrides))
+        if unknown:
+            key = unknown[1]
+            reason = _unknown_key(stage, key, values.get(key, "..."))
+        elif (value := values.get("heldout")) and "CorpusConfig" in reason:
+            reason = f"heldout={value}: to choose a file of the group corpus, write corpus@heldout={value}"
+        raise UsageError(reason) from error
+    except TypeError as error:  # a name in a list: tools.calculator for tool.calculator
+        index = re.search(r"Index '([^']*)'", str(error))
+        key = next((key for key in values if index and index[1] in key.split(".")[1:]), "")
+        if not key:
+            raise
+        raise UsageError(_unknown_key(stage, key, values[key])) from error
+    except ValueError as error:
+        # Hydra's message for a group that is given a number names no key.
+        groups = [
+            f"{key}={value}" for key, value in values.items() if (CONF / key.partition("@")[0]).is_dir()
+        ]
+        raise UsageError(": ".join(filter(None, (" ".join(groups), str(error))))) from error
+
+
+def _unknown_key(stage: str, key: str, value: str) -> str:
+    if tool := re.match(r"tool\.(\w+)\.", key):
+        known = sorted(path.stem for path in (CONF / "tool").glob("*.yaml"))
+        if tool[1] not in known:
+            return (
+                f"unknown tool {tool[1]!r}{near(tool[1], known)}; for a custom tool (tool_sources) add "
+                f"+tool@tool.{tool[1]}=user before {key}"
+            )
+    if mapping := re.match(r"(decoding\.(?:by_tool|stand_in)|filter\.chance)\b", key):
+        return f"{mapping[1]} has no such tool; put ++ before {key}={value} to add it"
+    groups = {folder.name for folder in CONF.glob("*/")} - {"tool", "retriever", "hydra"}
+    keys: Any = OmegaConf.to_container(compose(stage, []), resolve=False)
+    hint = suggest(key, value, stage) or near(key, [*masked_flat(keys), *groups])
+    return f"there is no key {key!r}{hint}; docs/keys.md has them all"

@@ -1,0 +1,140 @@
+"""From a composed configuration to typed objects; impossible values are refused by key, before any model is loaded."""
+
+import os
+import re
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import ValidationError
+
+from toolformer.data.files import DEMO_SPLITS
+from toolformer.decoding.settings import BATCH_SIZE, check_decoding
+from toolformer.errors import UserError, near
+from toolformer.jobs.config.keys import all_keys
+from toolformer.jobs.config.messages import first_error, one_line
+from toolformer.jobs.config.schema import Config, CorpusConfig, adapter
+from toolformer.step import all_settings
+from toolformer.tools import prompt_sets
+
+
+def validate(config: DictConfig, stage: str = "") -> Config:
+    """The configuration as typed objects, with absolute paths to write to.
+
+    For the stage `report` alone, which only reads finished runs, corpora and benchmark data may be missing.
+    UserError for an impossible value, named by its key.
+    """
+    try:
+        values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise UserError(one_line(error)) from error
+    assert isinstance(values, dict)
+    values.pop("hydra", None)
+    try:
+        (typed,) = adapter(Config).validate_python([values])
+    except ValidationError as error:
+        raise UserError(first_error(error, [key.name for key in all_keys()])) from error
+    # A tool may change the working directory; what is written stays in one place.
+    typed.paths.root = os.path.abspath(Path(typed.paths.root).expanduser())
+    prompt_sets.check_set(typed.prompts)
+    if typed.tool_sources:
+        from toolformer.jobs.config.tool_sources import add_tools
+
+        add_tools(typed)
+    _check_tools(typed)
+    if stage != "report":
+        _check_data(typed)
+    _check_together(typed)
+    return typed
+
+
+def _check_tools(config: Config) -> None:
+    if not config.tools:
+        raise UserError("tools: the list is empty; name at least one tool, for example tools=[calculator]")
+    known = sorted(key for key, tool in config.tool.items() if tool.implementation)
+    names: dict[str, str] = {}
+    for key in config.tools:
+        if key not in known:
+            raise UserError(f"tools: there is no tool {key!r}{near(key, known)}; known: {', '.join(known)}")
+        if key in names.values():
+            raise UserError(f"tools: {key} is named twice; name each tool once")
+        name = config.tool[key].name
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            raise UserError(f"tool.{key}.name is {name!r}; it must have letters (a-z), digits or _ only")
+        if name in names:
+            raise UserError(f"tool.{key}.name: {names[name]} and {key} are both called {name}; rename one")
+        names[name] = key
+
+
+def _check_data(config: Config) -> None:
+    """What has to be there to work with, and not to report on what was done."""
+    _check_corpus("corpus", config.corpus)
+    if config.heldout.source is not None:
+        _check_corpus("heldout", config.heldout)
+    elif changed := [setting for setting in all_settings(config.heldout) if not setting.is_default]:
+        raise UserError(
+            f"heldout.{changed[0].key} is of texts that heldout.source does not name; add corpus@heldout=jsonl (or another "
+            f"file of the group corpus); or hold out a share of the corpus, with heldout.{changed[0].key}=null"
+        )
+    for key in ("data_dir", "tasks_dir"):
+        folder = getattr(config.paths, key)
+        if folder and not Path(folder).expanduser().is_dir():
+            raise UserError(f"paths.{key}: there is no folder {folder}")
+
+
+def _check_corpus(key: str, corpus: CorpusConfig) -> None:
+    if corpus.source is None:
+        raise UserError(f"{key}.source is missing; name a file of the group corpus, for example {key}=jsonl")
+    if corpus.source == "demo" and corpus.split not in DEMO_SPLITS:
+        raise UserError(f"{key}.split is {corpus.split!r}; it must be one of {', '.join(DEMO_SPLITS)}")
+    if corpus.source in ("demo", "wikipedia"):
+        if corpus.path:
+            raise UserError(f"{key}.path: {key}.source={corpus.source} reads no file; leave one of them out")
+    elif str(corpus.path).startswith("None/"):  # below ${paths.data_dir}, which is null
+        raise UserError(f"paths.data_dir is missing, below which {key}.path is: add paths.data_dir=DIR")
+    elif not corpus.path:
+        expected = "a data set's name" if corpus.source == "hub" else "a file or a folder"
+        # cc_net's files are the paper's setting, in which the experiments of its tables are.
+        bundled = ", or add setting=small for the bundled model and corpus" * (
+            corpus.text_field == "raw_content"
+        )
+        raise UserError(f"{key}.path is missing; name {expected}: {key}.path=...{bundled}")
+
+
+def _check_together(config: Config) -> None:
+    """Values that are possible alone and not beside each other."""
+    propose, engine = config.propose, config.engine
+    if propose.window_tokens is not None and propose.window_overlap >= propose.window_tokens:
+        raise UserError("propose.window_overlap must be less than propose.window_tokens")
+    if config.evaluation.samples is not None:
+        config.evaluation.limit = config.evaluation.perplexity_limit = None
+    if engine.gpus_per_worker and engine.address is None:
+        raise UserError(
+            "engine.gpus_per_worker is for a cluster (engine.address); on this machine workers share out the GPUs: leave it out"
+        )
+    if engine.workers != 1 or engine.address is not None:
+        _settle_workers(config)
+    config.trainer.accumulation(processes=1)
+    check_decoding(config.decoding, config.tool)
+
+
+def _settle_workers(config: Config) -> None:
+    """Replaces `workers=auto` by a number; workers that share a GPU, each of which sees all of its memory, get fixed batch sizes."""
+    from toolformer.lm.batching import TOKENS_PER_BATCH
+    from toolformer.lm.loading import gpus
+
+    engine, decoding = config.engine, config.decoding
+    if engine.address is not None:
+        if engine.workers == "auto":
+            raise UserError(
+                "engine.workers=auto counts this machine's GPUs; with engine.address give a number"
+            )
+        is_shared = engine.gpus_per_worker < 1
+    else:
+        count = max(1, gpus(config.lm.device))
+        engine.workers = count if engine.workers == "auto" else engine.workers
+        is_shared = engine.workers > count
+    if is_shared and engine.batch_tokens == "auto":
+        engine.batch_tokens = TOKENS_PER_BATCH
+    if is_shared and decoding.batch_size == "auto":
+        decoding.batch_size = BATCH_SIZE

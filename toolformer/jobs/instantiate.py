@@ -1,0 +1,239 @@
+"""From configuration to objects: documents, tools, prompts, decoders."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+
+from toolformer.annotation.candidates import ToolSettings
+from toolformer.calls import CallSyntaxError
+from toolformer.data import Corpus, Document, FileCorpus, HubCorpus, assets, demo_corpus
+from toolformer.decoding import examples
+from toolformer.decoding.settings import SYSTEMS
+from toolformer.errors import UserError, one_line
+from toolformer.jobs.config import Config, CorpusConfig
+from toolformer.jobs.versions import VERSIONS
+from toolformer.results import Dataset, Results
+from toolformer.step import Step
+from toolformer.tools import prompt_sets
+from toolformer.tools.base import Tool
+from toolformer.tools.cache import ResultCache
+from toolformer.tools.identity import cache_key
+from toolformer.tools.prompt_sets import Prompt
+from toolformer.tools.runtime import Limits, ToolRuntime
+from toolformer.tools.user.describe import Description
+from toolformer.tracking import MlflowLogger
+
+if TYPE_CHECKING:
+    from toolformer.decoding.decoder import Decoder
+    from toolformer.lm.language_model import LanguageModel
+
+log = logging.getLogger(__name__)
+
+
+def corpus(config: CorpusConfig, key: str = "corpus") -> Corpus:
+    """The documents of a configured corpus; messages name it by `key`."""
+    return Corpus(_source(config, key), config.limit, key)
+
+
+def _source(corpus: CorpusConfig, key: str) -> Iterable[Document] | Callable[[], Iterable[Document]]:
+    if corpus.source == "demo":
+        return functools.partial(demo_corpus, corpus.split)
+    if corpus.source == "wikipedia":
+        from toolformer.tools.retrieval.passages import wikipedia_documents
+
+        return wikipedia_documents
+    assert corpus.path is not None and corpus.source is not None  # validated
+    latest = datetime.date.fromisoformat(corpus.latest_date) if corpus.latest_date else None
+    common: dict[str, Any] = {"fields": corpus, "strict": corpus.strict, "latest_date": latest, "key": key}
+    if corpus.source == "hub":
+        return HubCorpus(corpus.path, corpus.subset, corpus.split, **common)
+    return FileCorpus(corpus.path, corpus.source, corpus.pattern, **common)
+
+
+def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = False) -> dict[str, Tool]:
+    """The configured tools by key, each in its runtime; with `inference`, with the arguments that differ there.
+
+    UserError for arguments that a tool cannot work with, or if what it needs is not there.
+    """
+    made: dict[str, Tool] = {}
+    for key in keys if keys is not None else config.tools:
+        tool = config.tool[key]
+        arguments = {**tool.implementation, **(tool.inference if inference else {})}
+        key_path = f"tool.{key}.implementation"
+        _check_files(key_path, arguments)
+        try:
+            implementation = instantiate(arguments)
+            if not isinstance(implementation, Tool):
+                raise UserError(
+                    f"{arguments.get('_target_')} is not a Tool; derive it from toolformer.tools.base.Tool"
+                )
+            implementation.check()
+        except InstantiationException as error:
+            if isinstance(error.__cause__, UserError):
+                raise error.__cause__ from error
+            part = re.search(r"^full_key: (\S+)", str(error), re.MULTILINE)
+            reason = one_line(error.__cause__ or error)
+            raise UserError(f"{key_path}{'.' + part[1] if part else ''}: {reason}") from error
+        except UserError as error:
+            raise UserError(f"{key_path}: {error}") from error
+        identity = cache_key(implementation, arguments) if tool.cache else None
+        cache: ResultCache | None = None
+        if identity is not None:
+            cache = ResultCache(
+                Path(config.paths.root) / "tools" / f"{key}-{Step('tool', 1, identity).key()}.sqlite"
+            )
+        limits = Limits(tool.timeout, tool.tries, tool.workers, tool.batch_size)
+        made[key] = ToolRuntime(implementation, limits, cache)
+    return made
+
+
+def _check_files(key_path: str, arguments: Mapping[str, Any]) -> None:
+    """Files and model folders that a tool would open at its first call, hours after the command was given."""
+    for name, value in arguments.items():
+        if isinstance(value, Mapping):
+            _check_files(f"{key_path}.{name}", value)
+        elif isinstance(value, str) and (
+            name.endswith("_path")
+            or (name in ("model", "tokenizer") and value.startswith(("/", "./", "../", "~")))
+        ):
+            if not Path(value).expanduser().exists():
+                raise UserError(
+                    f"{key_path}.{name}: there is no file or folder {value}; name one that is there"
+                )
+
+
+def tool_settings(config: Config, key: str) -> ToolSettings:
+    """How calls of a tool are proposed and kept."""
+    values = {**vars(config.propose), **vars(config.tool[key]), "key": key, "prompt": _prompt(config, key)}
+    values["max_call_tokens"] = config.tool[key].max_call_tokens or config.propose.max_call_tokens
+    if values["filter_threshold"] is None:
+        values["filter_threshold"] = config.filter_threshold
+    return ToolSettings(**{field.name: values[field.name] for field in fields(ToolSettings)})
+
+
+def _prompt(config: Config, key: str) -> Prompt:
+    """The tool's own prompt if it is given one, else the one of the set."""
+    if config.prompts == prompt_sets.NO_SET:
+        if config.propose.rank == "lift":
+            raise UserError(
+                "propose.rank=lift measures the effect of the prompt, and prompts=none has none; add propose.rank=probability"
+            )
+        return prompt_sets.UNPROMPTED
+    tool = config.tool[key]
+    prompt: Prompt | None
+    if tool.demonstrations:
+        label = f"tool.{key}.demonstrations"
+        prompt = Prompt(
+            tool.instruction or "", tuple((pair.text, pair.annotated) for pair in tool.demonstrations)
+        )
+    elif tool.instruction is not None:
+        raise UserError(
+            f"tool.{key}.example is missing: give a call with its result, {tool.name}(...) -> ..."
+        )
+    else:
+        label = str(prompt_sets.prompt_path(config.prompts, tool.prompt or key))
+        prompt = prompt_sets.find_prompt(config.prompts, tool.prompt or key)
+    if prompt is None:
+        raise UserError(f"tool.{key}.prompt: there is no {label}; give one, or leave the tool out")
+    if reason := prompt_sets.check_prompt(prompt, tool.name):
+        raise UserError(f"{label}: {reason}")
+    return prompt
+
+
+def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
+    """Decoding as configured for its system, with a loaded model; without tools no call is written."""
+    from toolformer.decoding.decoder import Decoder
+    from toolformer.decoding.prompted import PromptedDecoder
+    from toolformer.lm.language_model import LanguageModel
+
+    settings = asdict(config.decoding if tools else replace(config.decoding, k=0, by_tool=None))
+    further = of_system(config, tools)
+    language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
+    if config.lm.graphs:
+        language_model.use_graphs()
+    language_model.batch_tokens = batch_tokens(config, language_model)
+    if config.system == "prompted":
+        return PromptedDecoder(language_model, tools, **settings, **further)
+    return Decoder(
+        language_model, tools, mode="tools" if SYSTEMS[config.system].knows_calls else "plain", **settings
+    )
+
+
+def batch_tokens(config: Config, language_model: LanguageModel) -> int:
+    """Tokens of a forward pass: `engine.batch_tokens`, by default as many as a GPU's free memory has room for."""
+    from toolformer.lm.batching import TOKENS_PER_BATCH
+
+    if config.engine.batch_tokens != "auto":
+        return config.engine.batch_tokens
+    memory = language_model.gpu_memory()
+    return memory.batch_tokens() if memory else TOKENS_PER_BATCH
+
+
+def of_system(config: Config, tools: Mapping[str, Tool]) -> dict[str, Any]:
+    """What the decoder of a system has besides; loads no weights. UserError if a tool has no examples."""
+    return {"examples": _examples(config, tools)} if config.system == "prompted" else {}
+
+
+def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]:
+    """The sentences that show calls of each tool: its own, else made of the calls that its author gives as examples."""
+    sentences: dict[str, list[str]] = {}
+    for key, tool in tools.items():
+        described = tool.description or Description(tool.name)
+        example = config.tool[key].example
+        try:
+            sentences[key] = examples.with_name(tool.examples, tool.name) or examples.described(
+                tool.name, described.summary, [example] if example else described.examples
+            )
+        except CallSyntaxError as error:
+            raise UserError(f"tool.{key}.example: {error}") from error
+        if not sentences[key]:
+            raise UserError(
+                f"tool.{key}.example is missing: give a call with its result, {tool.name}(...) -> ..."
+            )
+    return sentences
+
+
+def results(config: Config) -> Results:
+    """The results below `paths.root`, which is made if it is missing, logged to MLflow as configured."""
+    apply_paths(config)
+    root = Path(config.paths.root)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"paths.root: {root} cannot be a folder ({error.strerror or error}); name another"
+        ) from error
+    return Results(root, MlflowLogger(config.tracking.uri, root, config.tracking.system_metrics), VERSIONS)
+
+
+def finished_results(config: Config) -> Results:
+    """The results below `paths.root`, to read; writes nothing."""
+    apply_paths(config)
+    return Results(Path(config.paths.root), versions=VERSIONS)
+
+
+def apply_paths(config: Config) -> None:
+    """Applies the configured paths: the folder of cached assets."""
+    if config.paths.cache:
+        assets.set_cache_dir(Path(config.paths.cache).expanduser())
+
+
+def corpus_name(corpus: CorpusConfig) -> str:
+    """A corpus in names: its file, its split of the demo's texts, or its place on the hub."""
+    name = f"demo/{corpus.split}" if corpus.source == "demo" else corpus.path or str(corpus.source)
+    return name if corpus.source in ("demo", "hub") else Path(name).name
+
+
+def dataset(corpus: CorpusConfig, digest: str, context: str, rows: int) -> Dataset:
+    """A corpus as an input of a run."""
+    return Dataset(corpus_name(corpus), digest, context, corpus.path or str(corpus.source), rows)

@@ -1,0 +1,55 @@
+"""Stage 4: the paper's tables from the runs, and the paper's figures beside them."""
+
+import logging
+import shlex
+from pathlib import Path
+
+from toolformer.credentials import printable
+from toolformer.jobs import instantiate
+from toolformer.jobs.config import Config
+from toolformer.jobs.invocation import DIRECT, Invocation
+from toolformer.jobs.train import summary
+from toolformer.reporting import Report, terminal
+from toolformer.reporting import build as build_report
+from toolformer.results import Results
+from toolformer.storage import safe_join
+
+log = logging.getLogger(__name__)
+
+SUMMARY = (
+    "funnel",
+    *(f"table{number}" for number in range(3, 10)),
+    *("arithmetic", "xquad", "own", "by_threshold", "ladder"),
+)
+"""Tables that sum up an experiment."""
+
+
+def report(config: Config, invocation: Invocation = DIRECT, brief: bool = False) -> Report:
+    """Writes Markdown, LaTeX, HTML and the figures under the runs folder, and prints the tables or, `brief`, a summary."""
+    root = Path(config.paths.root)
+    Results(root).check_root()
+    results = instantiate.results(config)
+    log.info("report: of the runs with name=%s", config.name)
+    folder = safe_join(root / "report", config.name)
+    report = build_report(results, config.name, folder, full=config.paper == "full")
+    if brief:
+        _summarise(results, config, report)
+    terminal(report, SUMMARY if brief else ())
+    pages = {name: path for name, path in (("report", report.html), ("samples", report.samples)) if path}
+    for name, path in pages.items():
+        log.info("%s: %s", name, path)
+    overrides = [] if root.resolve() == Path("runs").resolve() else [f"paths.root={root}"]
+    log.info("runs: %s, browse them with: %s", results.root, shlex.join(["toolformer", "ui", *overrides]))
+    return report
+
+
+def _summarise(results: Results, config: Config, report: Report) -> None:
+    """Prints the best kept call in its text, and the results of the newest trainings."""
+    for table in report.content.tables:
+        if table.key == "table10":
+            call, gain, decision = table.rows[0]  # the kept ones come first, by gain
+            if decision.text == "kept":
+                print(printable(f"gain {gain.text} nats: {call.before} {call.text}{call.after}\n"))
+    for data, system in (("plain", "M + CC"), ("augmented", "Toolformer")):
+        if run := results.latest("train", config.name, data=data):
+            print(f"Trained {system}: {summary(run.metrics)}\n")

@@ -1,0 +1,364 @@
+"""The step of each stage: pure functions from a configuration to everything that decides a result.
+
+`toolformer run --plan`, `run`, the stages and `explain` all make their steps here. Corpora, tools and benchmark data are
+identified by content. A function writes nothing, and looks up no run but those that the configuration names; steps that
+are passed to it take their place.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import itertools
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from toolformer.annotation.candidates import Sampling
+from toolformer.annotation.shards import ShardStore
+from toolformer.data import Document, content_hash
+from toolformer.data.heldout import split
+from toolformer.decoding import examples
+from toolformer.decoding.settings import SYSTEMS, Decoding, trained_on
+from toolformer.errors import UserError
+from toolformer.jobs import engine, instantiate
+from toolformer.jobs.config import Config, CorpusConfig
+from toolformer.jobs.samples import Samples, sample_ids
+from toolformer.jobs.versions import VERSIONS
+from toolformer.results import Results, Run
+from toolformer.results.provenance import masked
+from toolformer.step import Mark, Step, settings_of
+from toolformer.storage import safe_join
+from toolformer.tools.identity import deciding, files, model_state, versions
+from toolformer.training import distributed
+
+LATEST = "latest"
+HELDOUT_LIMIT = 1000
+"""Held-out texts that a training measures its perplexity on, at most."""
+
+
+def annotate(config: Config) -> Step:
+    """The step that makes shards of scored calls, whatever their documents."""
+    config = replace(config, seed=config.sampling_seed)
+    inputs = {
+        "model": model_state(config.model),
+        "prompts": {key: instantiate.tool_settings(config, key).prompt.fill("") for key in config.tools},
+        "tools": _tool_files(config, inference=False),
+        "paragraphs": config.corpus.paragraphs,
+    }
+    return _step("annotate", with_tools(config, config.tools), inputs)
+
+
+def generate(config: Config, shards: Sequence[str] | None = None, heldout: str | None = None) -> Step:
+    """The step that makes C* of these shards; of those of the configured corpus, which is read, if they are left out.
+
+    Args:
+        heldout: the hash of the documents that were held out of the corpus.
+    """
+    if shards is None:
+        shards, heldout = corpus_content(config)
+    inputs: dict[str, Any] = {
+        "annotation": annotate(config),
+        "shards": hashlib.sha256("".join(shards).encode()).hexdigest(),
+    }
+    if heldout:
+        inputs["heldout"] = heldout
+    if config.filter.chance:  # whose draws are by the seed
+        inputs["seed"] = config.seed
+    return _step("generate", with_tools(config, config.tools), inputs)
+
+
+def corpus_content(config: Config) -> tuple[list[str], str | None]:
+    """The names of a corpus's shards, which are made of their content, and the hash of what is held out of it.
+
+    Read once per process while its files stay the same.
+    """
+    instantiate.apply_paths(config)
+    size = shard_size(config)
+    share = None if config.heldout.source else config.heldout_share
+    state = _corpus_state(config.corpus, "corpus"), size, share
+    if state not in _SHARDS:
+        plan = engine.Plan(config, size)
+        if not plan.is_complete:
+            plan.read()
+        _SHARDS[state] = list(plan.documents), plan.heldout_hash
+    return _SHARDS[state]
+
+
+def shard_size(config: Config) -> int:
+    """Documents per shard: as the annotation began with, since other shards would annotate its documents again."""
+    store = ShardStore(instantiate.finished_results(config).path(annotate(config)))
+    return store.shard_size or config.generate.shard_size
+
+
+def train(config: Config, datasets: Sequence[Step] | None = None) -> Step:
+    """The step of a finetuning on these annotations; on those that `dataset` names, if they are left out."""
+    if datasets is None:
+        datasets = [run.step for run in named_annotations(config)]
+    inputs = {
+        "model": model_state(config.model),
+        "datasets": list(datasets),
+    }
+    if config.heldout.source:
+        inputs["heldout"] = _heldout_hash(config, HELDOUT_LIMIT)
+    else:
+        held_out(datasets)  # which are part of the annotations
+    if (deepspeed := config.trainer.deepspeed) is not None:
+        inputs["deepspeed"] = (
+            deepspeed if deepspeed in distributed.NAMED else distributed.read_config(deepspeed)
+        )
+    return _step("train", config, inputs)
+
+
+def held_out(annotations: Sequence[Step]) -> list[str]:
+    """The hashes of the documents that these annotations held out of their corpora. UserError if one held out none."""
+    for step in annotations:
+        if "heldout" not in step.inputs:
+            raise UserError(
+                f"heldout: generate run {step.key()[:8]} held no text out of its corpus; name held-out texts: corpus@heldout=jsonl "
+                "heldout.path=FILE"
+            )
+    return [str(step.inputs["heldout"]) for step in annotations]
+
+
+def split_off(config: Config) -> list[Document]:
+    """The documents that are held out of the configured corpus."""
+    return [
+        document
+        for document, is_held_out in split(instantiate.corpus(config.corpus), config.heldout_share)
+        if is_held_out
+    ]
+
+
+def _heldout_hash(config: Config, limit: int | None) -> str:
+    instantiate.apply_paths(config)
+    state = _corpus_state(config.heldout, "heldout"), limit
+    if state not in _HELDOUT:
+        _HELDOUT[state] = content_hash(itertools.islice(instantiate.corpus(config.heldout, "heldout"), limit))
+    return _HELDOUT[state]
+
+
+_SHARDS: dict[Any, tuple[list[str], str | None]] = {}
+_HELDOUT: dict[Any, str] = {}
+
+
+def _corpus_state(config: CorpusConfig, key: str) -> str:
+    """What distinguishes the texts of a corpus as they are now from those of another corpus, or of another time."""
+    today = datetime.datetime.now(datetime.UTC).date()  # without a latest date, that of the reading counts
+    files = instantiate.corpus(config, key).state()
+    return json.dumps([asdict(config), str(today), files], default=str)
+
+
+def answer(config: Config, training: Step | None = None) -> Step:
+    """The step of a system's answers, whatever it is asked.
+
+    Args:
+        training: the step that made its model; without one the model is `config.model`.
+    """
+    tools = config.tools if calls_tools(config) else ()
+    inputs: dict[str, Any] = {"training": training} if training else {"model": model_state(config.model)}
+    if tools:
+        inputs["tools"] = _tool_files(config, inference=True)
+    if tools and config.system != "toolformer":  # they are shown in this order
+        inputs["order"] = list(tools)
+    if tools and config.system == "prompted":
+        inputs["examples"] = {
+            key: examples.of_tool(config.tool[key].implementation, config.tool[key].name or key)
+            for key in tools
+        }
+    return _step("answer", replace(with_tools(config, tools), decoding=effective_decoding(config)), inputs)
+
+
+def calls_tools(config: Config) -> bool:
+    """Whether the configured system calls tools."""
+    return SYSTEMS[config.system].calls_tools and config.decoding.k > 0
+
+
+def effective_decoding(config: Config) -> Decoding:
+    """The decoding settings as far as they decide an answer: k is 0 for a system that calls no tools."""
+    decoding, tools = config.decoding, config.tools if calls_tools(config) else ()
+    by_tool = {key: k for key, k in (decoding.by_tool or {}).items() if key in tools}
+    stand_in = {key: tool for key, tool in (decoding.stand_in or {}).items() if {key, tool} <= {*tools}}
+    return replace(decoding, k=decoding.k if tools else 0, by_tool=by_tool or None, stand_in=stand_in or None)
+
+
+def evaluate(config: Config, training: Step | None = None, annotation: Step | None = None) -> Step:
+    """The step of an evaluation; of a trained system by this training, or by the one that `checkpoint` names.
+
+    Args:
+        annotation: whose held-out texts an untrained system reads; else the one that `dataset` names.
+
+    UserError if there is no such benchmark, train run or file of samples.
+    """
+    from toolformer.evaluation import suite
+
+    if training is None and (run := named_training(config)):
+        training = run.step
+    tasks, paths = suite.task_names(config.benchmarks, config.paths.tasks_dir), config.paths
+    for task in tasks:  # before hours are spent on what cannot be written
+        safe_join(Path(paths.root), f"{task}.parquet")
+    inputs: dict[str, Any] = {
+        "answers": answer(local_model(config), training),
+        "samples": _samples_of(tasks, config),
+        "data": suite.data_state(tasks, paths.data_dir, paths.root),
+        "tasks": suite.user_files(tasks, paths.tasks_dir),
+    }
+    if "heldout_perplexity" in tasks:
+        if config.heldout.source:
+            inputs["heldout"] = _heldout_hash(config, None)
+        elif annotations := [annotation] if annotation else heldout_annotations(config, training):
+            inputs["heldout"] = held_out(annotations)
+        else:
+            inputs["heldout"] = [corpus_content(config)[1]]
+    return _step("evaluate", replace(config, benchmarks=tasks), inputs)
+
+
+def _samples_of(tasks: Collection[str], config: Config) -> Samples:
+    """The ids of `evaluation.samples`, of these benchmarks alone: a file may hold those of a whole study."""
+    ids = sample_ids(config.evaluation.samples)
+    return {task: ids[task] for task in tasks if task in ids} if isinstance(ids, dict) else ids
+
+
+def explain(config: Config, evaluation: Step | None = None) -> Step:
+    """The step that explains an evaluation; the configured one if it is left out."""
+    evaluation = evaluation or evaluate(config)
+    # The oracle conditions call, with all settings of the tools, whatever the evaluation did.
+    calling = answer(calling_config(local_model(config)), evaluation.find("train"))
+    decoding = asdict(effective_decoding(config))
+    return Step(
+        "explain", VERSIONS["explain"], {"decoding": decoding}, {"evaluation": evaluation, "calling": calling}
+    )
+
+
+def calling_config(config: Config) -> Config:
+    """The same system where calls start at k = 1."""
+    return replace(config, decoding=replace(config.decoding, k=1, by_tool=None))
+
+
+def report(config: Config) -> Step:
+    """The step of a report. It is never done: a report is written again each time."""
+    return Step("report", 1, {"name": config.name, "root": config.paths.root})
+
+
+def heldout_annotations(config: Config, training: Step | None) -> list[Step]:
+    """The annotations whose held-out texts an evaluation reads: those of its training, else those that `dataset` names.
+
+    Empty if there is no annotation yet: then the texts come from the configured corpus.
+    """
+    if training:
+        return [*training.find_all("generate")]
+    results = instantiate.finished_results(config)
+    if config.dataset == LATEST and not results.runs("generate", config.name):
+        return []
+    return [run.step for run in named_annotations(config)]
+
+
+# The runs that a configuration names
+
+
+def named_annotations(config: Config) -> list[Run]:
+    """The annotations that `dataset` names. UserError if there is no such one, or one is named twice."""
+    results = instantiate.finished_results(config)
+    references = config.dataset.split("+")
+    seed = config.seed if config.filter.chance else config.sampling_seed  # as `Run.seed` has it
+    runs = [results.resolve("generate", reference, config.name, seed) for reference in references]
+    if len({run.id for run in runs}) < len(runs):
+        raise UserError(f"dataset: {config.dataset} names a run twice; name each annotation once")
+    return runs
+
+
+def named_training(config: Config) -> Run | None:
+    """The training that `checkpoint` names, of a system that is trained; None if it names another trainer's model.
+
+    UserError if there is none, it was trained on other data, or from another model than the one that was named.
+    """
+    data = trained_on(config.system)
+    if not data or local_model(config) is not config:
+        return None
+    reference = LATEST if config.model == LATEST else config.checkpoint
+    results, facts = instantiate.finished_results(config), {"data": data} if reference == LATEST else {}
+    run = results.resolve("train", reference, config.name, config.seed, **facts)
+    if run.facts.get("data") != data:
+        raise UserError(f"checkpoint: run {run.id[:8]} has data={run.facts.get('data')}, not {data}")
+    base = str(run.setting("model", config.model))
+    if config.model in (LATEST, Config().model) or _is_same_path(base, config.model):
+        return run
+    raise UserError(
+        f"model={config.model}: checkpoint {run.id[:8]} was trained from {base}; name one that was trained from {config.model} "
+        f"(checkpoint=RUN; toolformer train model={config.model} makes it), or give model={base}"
+    )
+
+
+def local_model(config: Config) -> Config:
+    """The configuration whose `model` is the folder of another trainer's model, where `checkpoint` is one."""
+    folder = Path(config.checkpoint).expanduser()
+    if trained_on(config.system) and (folder / "config.json").is_file():
+        return replace(config, model=str(folder))
+    return config
+
+
+def done(results: Results, step: Step, config: Config) -> Run | None:
+    """The finished run of a step, if it needs no more work under this configuration and its files are intact."""
+    from toolformer.evaluation.metrics import count_faults
+    from toolformer.training.checkpoints import damaged_file
+
+    run = results.done(step)
+    if run is None or (
+        run.stage == "train" and damaged_file(run.folder / str(run.facts.get("model", "model")))
+    ):
+        return None
+    # Answers that met a fault are not kept: the same command asks for them again.
+    is_faulty = run.stage == "evaluate" and not config.evaluation.accept_faults and count_faults(run.tasks)
+    return None if is_faulty else run
+
+
+# What the steps are made of
+
+
+def _step(name: str, config: Config, inputs: dict[str, Any]) -> Step:
+    return Step(name, VERSIONS[name], deciding_settings(config, name), inputs)
+
+
+def deciding_settings(config: Config, step: str, without: type[Mark] | None = None) -> dict[str, Any]:
+    """The settings that decide a step's result and differ from their defaults.
+
+    What may be a secret is represented by its hash: arguments of a tool decide its results too, as far as `deciding` says.
+    """
+    settings = settings_of(config, step, without)
+    for tool in settings.get("tool", {}).values():
+        target = tool.get("implementation", {}).get("_target_", "")
+        tool |= {
+            name: deciding(tool[name], target) for name in ("implementation", "inference") if name in tool
+        }
+    hidden: dict[str, Any] = masked(settings, digest=True)
+    return hidden
+
+
+def with_tools(config: Config, tools: Collection[str]) -> Config:
+    """The configuration with these tools alone, each with the values that it takes from those of all tools."""
+    kept = {}
+    for key in tools:
+        tool = config.tool[key]
+        threshold = config.filter_threshold if tool.filter_threshold is None else tool.filter_threshold
+        longest = tool.max_call_tokens or config.propose.max_call_tokens
+        kept[key] = replace(tool, filter_threshold=threshold, max_call_tokens=longest)
+    return replace(config, tool=kept, tool_default=Sampling())
+
+
+def _tool_files(config: Config, *, inference: bool) -> dict[str, Any]:
+    """The versions of the code of the tools in use, and the files that their settings name (of a function: its own file).
+
+    Args:
+        inference: also of the arguments that differ at inference, which no annotation reads.
+    """
+    tools = {key: config.tool[key] for key in config.tools}
+    if not inference:
+        tools = {key: replace(tool, inference={}) for key, tool in tools.items()}
+    settings = {key: asdict(tool) for key, tool in tools.items()}
+    return {key: [versions(tool), files(tool)] for key, tool in settings.items()}
+
+
+def _is_same_path(first: str, second: str) -> bool:
+    return Path(first).expanduser().resolve() == Path(second).expanduser().resolve()

@@ -1,0 +1,313 @@
+"""Stage 2: finetuning on C* (data=augmented, makes Toolformer) or on C (data=plain, makes M + CC); paper, section 2.
+
+Reads the data sets of generate runs, and leaves a normal Transformers folder in its run's folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyarrow.parquet import read_metadata
+
+from toolformer.annotation.results import HELDOUT
+from toolformer.calls import parse
+from toolformer.data import Document
+from toolformer.errors import UserError
+from toolformer.jobs import instantiate, steps
+from toolformer.jobs.config import Config
+from toolformer.jobs.generate import read_dataset, read_heldout
+from toolformer.jobs.invocation import DIRECT, Invocation, already_done
+from toolformer.results import Dataset, Folder, Results, Run
+from toolformer.results.provenance import model_name
+from toolformer.step import Step
+from toolformer.storage import safe_join, sha256
+from toolformer.training import distributed
+from toolformer.training.settings import Recipe, TrainingResult, TrainingSettings
+
+if TYPE_CHECKING:
+    from toolformer.training.progress import OnLog
+    from toolformer.training.tokens import AnnotatedText
+
+log = logging.getLogger(__name__)
+
+_WITHOUT_CALLS = "documents_without_calls.parquet"
+"""The texts in which no call was kept; of a large corpus a sample of these."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A finetuning."""
+
+    config: Config
+    settings: TrainingSettings
+    datasets: list[Run]
+    heldout: list[Document]
+    step: Step
+
+
+def _job(config: Config) -> _Job:
+    recipe = {field.name: getattr(config.trainer, field.name) for field in fields(Recipe)}
+    settings = TrainingSettings(**recipe, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
+    datasets = steps.named_annotations(config)
+    step = steps.train(config, [run.step for run in datasets])
+    if config.heldout.source:
+        heldout: Iterable[Document] = instantiate.corpus(config.heldout, "heldout")
+    else:
+        heldout = read_heldout(instantiate.finished_results(config), datasets)
+    return _Job(config, settings, datasets, [*islice(heldout, steps.HELDOUT_LIMIT)], step)
+
+
+def model_folder(run: Run) -> Path:
+    """The model of a train run. UserError if it is gone."""
+    folder = safe_join(run.folder, str(run.facts.get("model", "model")))
+    if not (folder / "config.json").is_file():
+        raise UserError(
+            f"checkpoint: the model of run {run.id[:8]} is no longer at {folder}; train it again: {run.command}"
+        )
+    return folder
+
+
+def train(config: Config, invocation: Invocation = DIRECT) -> Run | None:
+    """Finetunes the model, from the last checkpoint of an interrupted run; of two commands at once the second waits.
+
+    Of several processes that train together the first one returns the run, the others None.
+    """
+    results = instantiate.results(config)
+    job = _job(config)
+    ids = " and ".join(run.id[:8] for run in job.datasets)
+    log.info("train: %s on the data of generate run %s", config.data, ids)
+    if done := steps.done(results, job.step, config):
+        results.add_name(done, config.name)
+        return _logged(already_done(done), done)
+    if distributed.rank() > 0:  # of several processes the first one does the book-keeping
+        _finetune(job, results, None)
+        return None
+    model, corpus = model_name(config.model), str(job.datasets[0].facts.get("corpus", ""))
+    name, threshold = f"train {config.name}: {model} {config.data} {corpus}", _threshold(job.datasets)
+    description = {"model": model, "data": config.data, "τ_f": threshold}
+    info = invocation.run_info(
+        config, f"{name} τ_f={threshold}", description, job.datasets, data=config.data, threshold=threshold
+    )
+    # Processes that train together cannot wait one by one.
+    alone = distributed.processes() == 1
+    with results.open(
+        job.step, info, wait=True if alone else 2.0, done=lambda: steps.done(results, job.step, config)
+    ) as run:
+        if run is None:
+            raise UserError(
+                f"train: another command trains this model in {results.path(job.step)}; wait for it"
+            )
+        if isinstance(run, Run):
+            return _logged(already_done(run), run)
+        _train(job, results, run)
+    return _logged("done", results.get(run.id))
+
+
+def _threshold(datasets: Sequence[Run]) -> str:
+    """The filtering threshold of the annotations: of all tools, or by tool; several annotations joined by +."""
+    parts = []
+    for run in datasets:
+        by_tool: dict[str, float] = run.thresholds
+        values = sorted({f"{value:g}" for value in by_tool.values()})
+        parts.append(
+            values[0]
+            if len(values) == 1
+            else ", ".join(f"{tool} {value:g}" for tool, value in by_tool.items())
+        )
+    return " + ".join(dict.fromkeys(parts))
+
+
+def _train(job: _Job, results: Results, run: Folder) -> None:
+    """Finetunes, and logs what it comes to."""
+    from toolformer.lm.loading import dtype_name
+
+    config = job.config
+    run.add_facts(dtype=dtype_name(config.lm.dtype, config.lm.device))
+    kind = "C*" if config.data == "augmented" else "C"
+    run.datasets(
+        *(
+            _dataset(kind, annotation, f"dataset_{config.data}.parquet", results)
+            for annotation in job.datasets
+        ),
+        *(
+            _dataset("without calls", annotation, _WITHOUT_CALLS, results)
+            for annotation in job.datasets
+            if config.trainer.plain_share
+        ),
+        *_heldout_datasets(job, results),
+    )
+    result, counts = _finetune(job, results, lambda values, step: run.metrics(values, step=step))
+    # Separate names: of a name that a curve has, MLflow shows the value of the last step.
+    run.metrics(
+        {
+            "best_heldout_perplexity": result.heldout_perplexity,
+            "initial_heldout_perplexity": result.initial_heldout_perplexity,
+            "best_step": result.best_step,
+            "train_steps": result.steps,
+            "training_seconds": result.seconds,
+            "train_tokens": result.tokens,
+            **counts,
+        }
+    )
+    if result.seconds:
+        run.metrics({"overall_tokens_per_second": result.tokens / result.seconds})
+    # Two trainings with the same settings may come to different weights.
+    digest = hashlib.sha256(json.dumps(sorted(result.sha256.items())).encode()).hexdigest()
+    run.add_facts(model=result.model_path.name, weights=digest[:16])
+
+
+def _heldout_datasets(job: _Job, results: Results) -> list[Dataset]:
+    """The held-out texts, for the run's page."""
+    if job.config.heldout.source:
+        digest, count = str(job.step.inputs["heldout"]), len(job.heldout)
+        return [instantiate.dataset(job.config.heldout, digest, "heldout", count)]
+    return [_dataset("held out", run, HELDOUT, results, "heldout") for run in job.datasets]
+
+
+def _finetune(job: _Job, results: Results, on_log: OnLog | None) -> tuple[TrainingResult, dict[str, int]]:
+    """The result, and metrics of what it was trained on: how many texts, how many of them have a call of each tool, and
+    how many are of those in which no call was kept, if such are mixed in.
+    """
+    from toolformer.lm.loading import release_memory
+    from toolformer.lm.text_generator import load_model
+    from toolformer.training.trainer import train as finetune
+
+    config = job.config
+    for dataset in job.datasets:
+        if not config.trainer.other_tokenizer:
+            _check_tokenizer(dataset, config.model)
+    counts: dict[str, int] = {}
+    texts, examples = _texts(config, job.datasets, results)
+    count = len(texts)
+    if config.trainer.plain_share:
+        mixed_in = _texts_without_calls(config, job.datasets, results, count)
+        texts += mixed_in
+        counts["plain_texts"] = len(mixed_in)
+    load_model.cache_clear()  # the annotation's model, which its tools shared
+    release_memory()
+    heldout = [document.text for document in job.heldout]
+    folder = results.path(job.step)
+    further = f" and {counts['plain_texts']} in which no call was kept" if counts else ""
+    kind = "C*" if config.data == "augmented" else "C"
+    origin = "of other texts" if config.heldout.source else "held out of the same corpus"
+    log.info(
+        "train: %d texts of %s%s; held-out perplexity on %d texts %s",
+        count,
+        kind,
+        further,
+        len(heldout),
+        origin,
+    )
+    counts["texts"] = len(texts)
+    result = finetune(config.model, texts, heldout, job.settings, folder, on_log=on_log)
+    release_memory()  # a further stage of this process starts with what it needs
+    return result, counts | {f"examples/{tool}": number for tool, number in examples.items()}
+
+
+def _texts(
+    config: Config, datasets: Sequence[Run], results: Results
+) -> tuple[list[str | AnnotatedText], Counter[str]]:
+    """The texts to train on, and how many of them have a call of each tool; a text of two annotations comes twice."""
+    from toolformer.training.data import examples_per_tool
+
+    chosen = rows_to_train(results, datasets, config.trainer.limit_per_tool, config.seed)
+    texts: list[str | AnnotatedText] = [row["plain"] for row in chosen]
+    if config.data == "augmented":
+        texts = [annotated_text(row) for row in chosen]
+    return texts, examples_per_tool(chosen)
+
+
+def _texts_without_calls(config: Config, datasets: Sequence[Run], results: Results, count: int) -> list[str]:
+    """The texts without calls that are mixed into `count` texts, none of which is in the data sets.
+
+    UserError if there are too few.
+    """
+    from toolformer.training.data import plain_texts_needed, sample_texts
+
+    def texts(name: str) -> set[str]:
+        return {row["text"] for run in datasets for row in read_dataset(results, run, name)}
+
+    share = config.trainer.plain_share
+    needed = plain_texts_needed(count, share)
+    available = texts(_WITHOUT_CALLS) - texts("dataset_plain.parquet")
+    if len(available) < needed:
+        # Rounded down, for a share that is rounded up may ask for one more.
+        largest = math.floor(len(available) / (len(available) + count) * 10_000) / 10_000
+        raise UserError(
+            f"trainer.plain_share is {share:g}, which for {count} texts asks for {needed} in which no call was kept; there are "
+            f"{len(available)}: set it to {largest:g} at most, or annotate more texts"
+        )
+    return sample_texts(available, needed, config.seed)
+
+
+def rows_to_train(results: Results, datasets: Sequence[Run], limit: int, seed: int) -> list[dict[str, Any]]:
+    """The rows of C* that are trained on, each also with its `plain` text, at most `limit` per tool.
+
+    UserError if the annotations kept no call, are gone or damaged.
+    """
+    from toolformer.training.data import limit_per_tool
+
+    rows: list[dict[str, Any]] = []
+    for run in datasets:
+        plain = {row["doc_id"]: row["text"] for row in read_dataset(results, run, "dataset_plain.parquet")}
+        kept = read_dataset(results, run, "dataset_augmented.parquet")
+        rows += [{**row, "plain": plain[row["doc_id"]]} for row in kept]
+    if not rows:
+        ids = " and ".join(run.id[:8] for run in datasets)
+        raise UserError(f"dataset: run {ids} kept no call; lower filter_threshold, or annotate more texts")
+    return limit_per_tool(rows, limit=limit, seed=seed)
+
+
+def annotated_text(row: Mapping[str, Any]) -> AnnotatedText:
+    """A row of `rows_to_train` as it is tokenised: the plain text and its calls."""
+    from toolformer.training.tokens import AnnotatedText
+
+    calls = tuple((call["position"], parse(call["written"])) for call in row["calls"])
+    return AnnotatedText(row["plain"], calls)
+
+
+def _dataset(kind: str, run: Run, name: str, results: Results, context: str = "training") -> Dataset:
+    """A file of an annotation's texts, for the run's page. UserError if it is gone."""
+    file = results.artifact(run, name)
+    return Dataset(kind, sha256(file), context, f"{run.id}/{file.name}", read_metadata(file).num_rows)
+
+
+def _logged(how: str, run: Run) -> Run:
+    """Logs the result of a training, and returns its run."""
+    log.info("train: %s, run %s: %s", how, run.id[:8], summary(run.metrics))
+    return run
+
+
+def summary(metrics: Mapping[str, float]) -> str:
+    """The result of a training in words, from its run's metrics."""
+    before, after = metrics["initial_heldout_perplexity"], metrics["best_heldout_perplexity"]
+    done = f"{metrics['train_steps']:.0f} steps on {metrics['texts']:.0f} texts"
+    return f"{done}, held-out perplexity {before:.2f} -> {after:.2f}"
+
+
+def _check_tokenizer(dataset: Run, model: str) -> None:
+    """Calls were placed between the tokens of the model that annotated; another tokenizer may cut the texts elsewhere."""
+    annotator = str(dataset.setting("model", model))
+    if annotator == model:
+        return
+    from toolformer.lm.loading import load_tokenizer
+    from toolformer.training.tokens import tokenizers_agree
+
+    try:
+        theirs = load_tokenizer(annotator)
+    except UserError:
+        log.info("train: the tokenizer of %s, which annotated, is not available to compare with", annotator)
+        return
+    if not tokenizers_agree(theirs, load_tokenizer(model)):
+        raise UserError(
+            f"dataset: {annotator} annotated it, whose tokenizer is not {model}'s; set trainer.other_tokenizer=true"
+        )

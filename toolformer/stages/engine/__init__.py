@@ -1,8 +1,0 @@
-"""One way to use several workers: a job's shards, of texts or of questions, are claimed and done by one pool."""
-
-from toolformer.stages.engine.annotating import Progress, annotate
-from toolformer.stages.engine.plan import HELD_OUT, Plan
-from toolformer.stages.engine.pool import is_pooled
-from toolformer.stages.engine.ray import check_engine
-
-__all__ = ["HELD_OUT", "Plan", "Progress", "annotate", "check_engine", "is_pooled"]
