@@ -180,6 +180,83 @@ def test_weights_of_other_formats_are_to_be_converted(copied: Path) -> None:
         LanguageModel.from_pretrained(copied)
 
 
+def test_an_older_single_file_beside_newer_shards_is_refused(llama: Path) -> None:
+    tiny_model("llama", len(tiny_tokenizer())).save_pretrained(llama.parent / "new", max_shard_size="100KB")
+    for file in (llama.parent / "new").glob("*safetensors*"):
+        shutil.copy(file, llama)
+    with pytest.raises(
+        UserError, match=r"has two sets of weights \(model-00001-of-\d+.safetensors and model.safet"
+    ):
+        LanguageModel.from_pretrained(llama)
+
+
+def test_shards_of_two_saves_are_refused(llama: Path) -> None:
+    model = tiny_model("llama", len(tiny_tokenizer()))
+    (llama / "model.safetensors").unlink()
+    for number, size in enumerate(("50KB", "100KB")):
+        model.save_pretrained(llama.parent / str(number), max_shard_size=size)
+        for file in (llama.parent / str(number)).glob("*safetensors*"):
+            shutil.copy(file, llama)
+    with pytest.raises(UserError, match="has two sets of weights"):
+        LanguageModel.from_pretrained(llama)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_weights_that_differ_between_formats_are_refused(zipped: bool, copied: Path) -> None:
+    weights = {name: weight + 0.1 for name, weight in load_file(copied / "model.safetensors").items()}
+    torch.save(weights, copied / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(UserError, match="two sets of weights, which differ in .*; remove that one's files"):
+        LanguageModel.from_pretrained(copied)
+
+
+def test_the_same_weights_in_two_formats_are_read(copied: Path) -> None:
+    weights = load_file(copied / "model.safetensors")
+    torch.save({name: weight.half() for name, weight in weights.items()}, copied / "pytorch_model.bin")
+    LanguageModel.from_pretrained(copied)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
+def test_a_git_lfs_pointer_is_to_be_pulled(file: str, copied: Path) -> None:
+    (copied / file).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 269060552\n")
+    with pytest.raises(UserError, match=f"^model: {file} in .* is a Git LFS pointer.*run `git lfs pull`"):
+        LanguageModel.from_pretrained(copied)
+
+
+def test_a_pointer_in_a_format_that_is_not_loaded_is_ignored(copied: Path) -> None:
+    (copied / "pytorch_model.bin").write_text("version https://git-lfs.github.com/spec/v1\n")
+    LanguageModel.from_pretrained(copied)
+
+
+@pytest.mark.parametrize(
+    ("file", "values"),
+    [
+        ("config.json", {"model_type": "shiny", "auto_map": {"AutoConfig": "own.Own"}}),
+        ("config.json", {"architectures": ["Shiny"], "auto_map": {"AutoModelForCausalLM": "own.Own"}}),
+    ],
+)  # fmt: skip
+def test_a_model_with_code_of_its_own_is_refused(file: str, values: dict[str, Any], copied: Path) -> None:
+    (copied / file).write_text(json.dumps(json.loads((copied / file).read_text()) | values))
+    (copied / "own.py").write_text(f"open({str(copied / 'ran')!r}, 'w')\n")
+    with pytest.raises(
+        UserError, match="cannot be loaded: it needs code of its own, which is never run; name"
+    ):
+        LanguageModel.from_pretrained(copied)
+    assert not (copied / "ran").exists()
+
+
+def test_code_beside_an_architecture_that_is_built_in_is_not_needed(copied: Path) -> None:
+    set_config(copied, auto_map={"AutoModelForCausalLM": "own.GPT2LMHeadModel"})
+    LanguageModel.from_pretrained(copied)
+
+
+def test_an_unknown_model_type_may_be_newer(copied: Path) -> None:
+    set_config(copied, model_type="llama9")
+    with pytest.raises(
+        UserError, match="its type llama9 is unknown to Transformers [0-9.]+; it may be newer"
+    ):
+        LanguageModel.from_pretrained(copied)
+
+
 def test_gguf_is_to_be_converted(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").touch()
     for path in (tmp_path, tmp_path / "model.gguf"):

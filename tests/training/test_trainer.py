@@ -30,6 +30,7 @@ from tests.training.build import (
 )
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
+from toolformer.training import checkpoints
 from toolformer.training.loop import PackedTrainer
 from toolformer.training.settings import Recipe
 from toolformer.training.tokens import CALL, RESULT, TEXT, tokenize
@@ -147,6 +148,22 @@ def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(gpt2_folder: Pat
             assert [path.name for path in (output / "checkpoints").glob("checkpoint-*")] == ["checkpoint-3"]
             result, logs = run(gpt2_folder, output, settings)
             assert next(iter(logs.of("loss"))) == 4 and result.steps == 8
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_tokenizer_that_cannot_be_written_is_one_line(gpt2_folder: Path, tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(gpt2_folder)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        with (
+            pytest.raises(UserError, match=r"cannot write model .*os error.*make room"),
+            checkpoints.saving(tmp_path / "model"),
+        ):
+            tokenizer.save_pretrained(tmp_path / "model")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)

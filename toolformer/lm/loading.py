@@ -106,7 +106,11 @@ def load_config(name_or_path: str) -> Any:
     """A model's configuration, without its weights. UserError if it is not a model, or cannot be reached."""
     location = locate(name_or_path)
     with _loading(f"{name_or_path} cannot be loaded", location):
-        return AutoConfig.from_pretrained(location.path, revision=location.revision, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(
+            location.path, revision=location.revision, trust_remote_code=False
+        )
+    model_files.check_code(config, name_or_path)
+    return config
 
 
 def context_length(config: Any) -> int | None:
@@ -300,4 +304,5 @@ def _loading(problem: str, location: Location) -> Iterator[None]:
         advice = f"name a folder, a hub model or one of {', '.join(EMBEDDED_MODELS)}{hint}"
         if location.folder:
             advice = model_files.advice(location.folder)
-        raise UserError(f"model: {problem}: {one_line(error)}; {advice}") from error
+        reason, advice = model_files.diagnosis(error) or (one_line(error), advice)
+        raise UserError(f"model: {problem}: {reason}; {advice}") from error

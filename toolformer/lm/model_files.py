@@ -4,13 +4,18 @@ model: whether its weights are all that the configuration names, no others, and 
 """
 
 import json
+import pickle
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import torch
+import transformers
+from safetensors import SafetensorError, safe_open
 
 from toolformer.errors import UserError
 
@@ -29,6 +34,13 @@ WIDTHS = (
     "decoder_ffn_dim",
 )
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+_POINTER = b"version https://git-lfs.github.com/"
+# The names under which Transformers saves weights: one file, or several with their number.
+_SAVED = re.compile(r"(?:pytorch_)?model(?:-\d+-of-(\d+))?\.(safetensors|bin)")
+# Relative difference of equal weights in two formats, of which one may be float16.
+_ROUNDING = 1e-2
+OWN_CODE = "it needs code of its own, which is never run", "name a model that Transformers has built in"
+"""What is wrong with a model whose folder brings its code, and what to do."""
 
 
 def check_kind(path: Path, name: str) -> None:
@@ -47,10 +59,85 @@ def check_kind(path: Path, name: str) -> None:
         raise UserError(
             f"model: {name} is not a model folder (it has no config.json); name one that has, or a hub model"
         )
+    if path.is_dir():
+        _check_one_set(path, name)
+
+
+def check_code(config: Any, name: str) -> None:
+    """UserError for a model of a known type whose own code computes something else: its architecture is not Transformers'."""
+    known = [hasattr(transformers, architecture) for architecture in config.architectures or ()]
+    if getattr(config, "auto_map", None) and known and not any(known):
+        raise UserError(f"model: {name} cannot be loaded: {'; '.join(OWN_CODE)}")
+
+
+def _check_one_set(folder: Path, name: str) -> None:
+    """UserError for Git LFS pointers in place of weights, and for two sets of weights in the format that is loaded.
+
+    Which of two sets is newer cannot be known, and Transformers would load one of them without a word.
+    """
+    sets = _sets_of_weights(folder)
+    kind = "safetensors" if any(kind == "safetensors" for kind, _ in sets) else "bin"
+    loaded = [files for (format, _), files in sets.items() if format == kind]
+    _check_fetched(chain.from_iterable(loaded), name)
+    if len(loaded) > 1:
+        first, second = sorted(min(files).name for files in loaded)[:2]
+        raise UserError(
+            f"model: {name} has two sets of weights ({first} and {second}), of which one is from an earlier save; remove that "
+            "one's files"
+        )
+
+
+def _check_fetched(files: Iterable[Path], name: str) -> None:
+    """UserError if one of the files is a Git LFS pointer: a text in place of a file that was not fetched."""
+    for file in sorted(files):
+        with suppress(OSError), file.open("rb") as stream:
+            if stream.read(len(_POINTER)) == _POINTER:
+                raise UserError(
+                    f"model: {file.name} in {name} is a Git LFS pointer, not the file itself; run `git lfs pull` in that folder"
+                )
+
+
+def _sets_of_weights(folder: Path) -> dict[tuple[str, str | None], list[Path]]:
+    """The files of weights by format and by the number in their names."""
+    sets: dict[tuple[str, str | None], list[Path]] = {}
+    for file in folder.iterdir():
+        if match := _SAVED.fullmatch(file.name):
+            sets.setdefault((match[2], match[1]), []).append(file)
+    return sets
+
+
+def _check_formats_agree(folder: Path, name: str) -> None:
+    """UserError if safetensors, which are loaded, differ from weights in PyTorch's own format beside them.
+
+    Many models of the hub have both. The first row of each weight is compared; what cannot be read is no second set.
+    """
+    files = list(chain.from_iterable(_sets_of_weights(folder).values()))
+    others: dict[str, tuple[torch.Tensor, Path]] = {}
+    with suppress(OSError, RuntimeError, ValueError, EOFError, AttributeError, pickle.UnpicklingError):
+        for file in (file for file in files if file.suffix == ".bin"):
+            weights = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zipfile(file))
+            others |= {key: (weight, file) for key, weight in weights.items()}
+    for file in (file for file in files if others and file.suffix == ".safetensors"):
+        with suppress(OSError, SafetensorError), safe_open(file, "pt") as stored:
+            for key in others.keys() & stored.keys():
+                weight, other = stored.get_slice(key), others[key]
+                row = weight[:1] if weight.get_shape() else stored.get_tensor(key)
+                if not _is_same(row, other[0][:1] if other[0].dim() else other[0]):
+                    raise UserError(
+                        f"model: {name} has two sets of weights, which differ in {key} ({file.name} and {other[1].name}): one "
+                        "is from an earlier save; remove that one's files"
+                    )
+
+
+def _is_same(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two weights are equal but for the rounding of a format."""
+    same_shape = first.shape == second.shape
+    return same_shape and torch.allclose(first.float(), second.float(), _ROUNDING, _ROUNDING / 100)
 
 
 def check_weights(folder: Path, config: Any, name: str) -> None:
-    """UserError for a folder without weights that can be loaded, or with too few for its configuration."""
+    """UserError for a folder without weights that can be loaded, with two sets of them, or with too few for its configuration."""
+    _check_formats_agree(folder, name)
     size = sum(path.stat().st_size for pattern in WEIGHTS for path in folder.glob(pattern))
     if not size:
         advice = "copy or download its *.safetensors or pytorch_model.bin into it"
@@ -68,6 +155,7 @@ def check_tokenizer(folder: Path, name: str) -> None:
             f"model: {name} has no tokenizer; copy tokenizer.json and tokenizer_config.json of the model that it was "
             "made from into it"
         )
+    _check_fetched(chain.from_iterable(folder.glob(pattern) for pattern in TOKENIZERS), name)
 
 
 def check_loaded(model: Any, missing: Iterable[str], unexpected: Iterable[str], name: str) -> None:
@@ -119,6 +207,18 @@ def _is_finite(weight: torch.Tensor) -> bool:
 def _some(keys: Sequence[str]) -> str:
     """The first two names, and how many there are besides."""
     return ", ".join(keys[:2]) + (f" and {len(keys) - 2} more" if len(keys) > 2 else "")
+
+
+def diagnosis(error: Exception) -> tuple[str, str] | None:
+    """What is wrong with a model that Transformers does not know, and what to do, by Transformers' error; None for another one."""
+    if "trust_remote_code" in str(error):
+        return OWN_CODE
+    if kind := re.search(r"has model type `(?!None`)(.+?)` but Transformers does not recognize", str(error)):
+        return (
+            f"its type {kind[1]} is unknown to Transformers {transformers.__version__}",
+            "it may be newer: install a newer Transformers if there is one, or name another model",
+        )
+    return None
 
 
 def advice(folder: Path) -> str:

@@ -38,8 +38,10 @@ MODEL, CHECKPOINTS = "model", "checkpoints"
 _OWNER = "run.json"
 """In the checkpoints' folder: what a training must be resumed with."""
 
-# Messages of torch's RuntimeError (not OSError) when a write fails while saving.
-_TORCH_WRITE_FAILURES = ("PytorchStreamWriter", "unexpected pos", "No space left")
+# Parts of the messages of failed writes that are not OSErrors: torch's RuntimeError, which hides the reason, and the plain
+# Exception of tokenizers.
+_CUT_SHORT = ("PytorchStreamWriter", "unexpected pos")
+_WRITE_FAILURES = (*_CUT_SHORT, "No space left", "(os error ")
 
 
 def checkpoint_folder(checkpoints: Path, step: int) -> Path:
@@ -162,12 +164,14 @@ def saving(partial: Path) -> Iterator[None]:
     with writing(partial):
         try:
             yield
-        except (OSError, SafetensorError, RuntimeError) as error:
-            is_write = any(text in str(error) for text in _TORCH_WRITE_FAILURES)
-            if isinstance(error, RuntimeError) and not is_write:
+        except Exception as error:
+            is_write = any(text in str(error) for text in _WRITE_FAILURES)
+            if not (is_write or isinstance(error, OSError | SafetensorError)):
                 raise
             shutil.rmtree(partial, ignore_errors=True)
-            raise OSError(one_line(error, 120)) from error
+            is_cut_short = any(text in str(error) for text in _CUT_SHORT)
+            reason = "the write was cut short, as by a full disk" if is_cut_short else one_line(error, 120)
+            raise OSError(reason) from error
 
 
 def _encoded(record: dict[str, Any]) -> bytes:
