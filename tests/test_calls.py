@@ -57,6 +57,22 @@ def test_the_forms_of_the_paper(call: ApiCall, text: str) -> None:
     assert linearise(parse(text)) == text
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b[32m42 passed\x1b[0m", "\x1b[2K\r42 passed", "\x1b]0;title\x0742 passed", "4\x002 passed", "\ufeff42 passed",
+        "\x1b]8;;https://a.example\x1b\\42 passed\x1b]8;;\x1b\\", "\u202e42 pas\u00adsed\u202c", "\x9b1m42\u2060 passed", "42\tpassed",
+        "\x1b(B42 passed\x1b", "\x1bP1$r0m\x1b\\42 passed",
+    ],
+)  # fmt: skip
+def test_control_sequences_leave_a_result(text: str) -> None:
+    assert clean_result(text) == "42 passed"
+
+
+def test_characters_that_join_others_stay_in_a_result() -> None:
+    assert clean_result("👩\u200d👧 می\u200cخواهم") == "👩\u200d👧 می\u200cخواهم"
+
+
 @given(calls)
 @example(ApiCall("QA", '"', "x", False))
 @example(ApiCall("QA", "\\", "x", True))

@@ -10,8 +10,8 @@ would not survive unquoted: one with square brackets, an arrow, unbalanced paren
 its start, its only quote at its end, or blanks at its ends. Inside quotes every character is allowed; a ")" that comes first is written `\\)`,
 so that the opening quote of a call never closes the quotes of an unfinished call before it.
 
-A result is one line without brackets or arrows: `clean_result` turns "[" and "]" into parentheses and "->" into
-"→". So the first "]" after the arrow ends the call, whatever a tool answered, and a text with calls can always be
+A result is one line without brackets, arrows or control characters: `clean_result` turns "[" and "]" into parentheses
+and "->" into "→". So the first "]" after the arrow ends the call, whatever a tool answered, and a text with calls can always be
 read back: `parse(linearise(call)) == call`, and `strip(insert(text, calls), names) == text`, `names` being those of the
 tools, for every text that has no call of these with a result, unfinished calls included, unless a call is put right
 after a backslash. `[Note (x) -> y]` in somebody's text is text: no tool has that name. Reading takes time linear in the
@@ -24,6 +24,8 @@ import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+
+import regex
 
 START = " ["
 END = "]"
@@ -40,6 +42,14 @@ _SPACES = re.compile(" *")
 _CALL_BEGUN = re.compile(rf"\[[ \t]*({NAME})[ \t]*\(")
 _TO_BRACKET = re.compile(r"[^\[\]]*")
 _BLANKS = " \t"
+# ECMA-48: colours and cursor movements; titles and links, up to their end; other escapes.
+_CONTROL_SEQUENCE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]*[0-~]"
+)
+# Characters without a glyph; those that join letters or emoji have an effect and stay.
+_INVISIBLE = regex.compile(r"[[\p{Cc}\p{Bidi_Control}\u00ad\u180e\u200b\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb]--\s]", regex.V1)
 # What str.splitlines calls a line end; none may occur in a result or in an unquoted input.
 _LINE_BREAK = re.compile(r"[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 
@@ -67,12 +77,14 @@ class ApiCall:
 
 
 def clean_result(text: str) -> str:
-    """A result that fits into a text: one line, single blanks, no square brackets, no arrow.
+    """A result that fits into a text: one line, single blanks, no square brackets, no arrow, nothing invisible.
 
     Examples:
-        >>> clean_result("Dune [novel] ->\\n 1965")
-        'Dune (novel) → 1965'
+        >>> clean_result("Dune [novel] ->\\n 1965"), clean_result("\\x1b[32m42 passed\\x1b[0m")
+        ('Dune (novel) → 1965', '42 passed')
     """
+    if not text.isprintable():
+        text = _INVISIBLE.sub("", _CONTROL_SEQUENCE.sub("", text))
     text = text.replace("[", "(").replace("]", ")").replace(ARROW, "→")
     # str.split() without arguments splits at every Unicode blank and line end.
     return " ".join(text.split())

@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import openai
 
+from toolformer.credentials import MASK, printable, without_credentials
 from toolformer.errors import UserError
 
 MOST_BYTES = 1 << 24
@@ -27,10 +28,16 @@ _NO_KEY = "none"
 class NoAnswer(Exception):
     """A request without a usable answer; the message says what the server does, in a few words."""
 
-    def __init__(self, reason: str, status: int = 0) -> None:
+    def __init__(self, reason: str, status: int = 0, detail: str = "") -> None:
         super().__init__(reason)
         self.status = status
         """HTTP status of an error, else 0."""
+        self.detail = detail
+        """What the server says about it, for a log: one line without the key."""
+
+    def described(self) -> str:
+        """The reason with the detail."""
+        return f"{self}: {self.detail}" if self.detail else str(self)
 
 
 def key_from(variable: str) -> str:
@@ -112,12 +119,25 @@ def post(
     """
     options: Any = {"headers": {"Authorization": openai.Omit()}} if client.api_key == _NO_KEY else {}
     try:
-        answer = client.post(url, body=body, cast_to=httpx2.Response, options=options)
-        return read(json.loads(answer.content))
+        content = json.loads(client.post(url, body=body, cast_to=httpx2.Response, options=options).content)
+        if isinstance(content, Mapping) and content.get("error"):  # some answer so with HTTP 200
+            raise NoAnswer("answers with an error", detail=_said(content, client.api_key))
+        return read(content)
     except openai.APIStatusError as error:
-        raise NoAnswer(f"answers HTTP {error.status_code}", error.status_code) from None
+        said = _said(error.body, client.api_key)
+        raise NoAnswer(f"answers HTTP {error.status_code}", error.status_code, said) from None
     except openai.APIConnectionError as error:
         # Without the cause: its text may hold the key.
         raise NoAnswer(f"does not answer ({type(error.__cause__ or error).__name__})") from None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise NoAnswer(f"gives an answer that {lacks} ({type(error).__name__})") from None
+
+
+def _said(body: Any, key: str) -> str:
+    """The text of a server's error in one short line, without the key, which some servers repeat."""
+    while isinstance(body, Mapping):
+        body = next((body[name] for name in ("error", "message", "detail") if body.get(name)), "")
+    text = " ".join(str(body or "").split())
+    if key != _NO_KEY:
+        text = text.replace(key, MASK)
+    return printable(without_credentials(re.sub(r"\bsk-[\w*.-]+", MASK, text)))[:200]

@@ -1,5 +1,6 @@
 """A served model as a tool's reader or translator: against a real server that fails, hangs, limits and talks nonsense."""
 
+import json
 import logging
 import threading
 from pathlib import Path
@@ -25,7 +26,7 @@ NONSENSE = {
     b"": "JSONDecodeError",
     b"[" * 100_000: "RecursionError",
     b'{"choices": []}': "IndexError",
-    b'{"choices": [{"text": 5}]}': "AttributeError",
+    b'{"choices": [{"text": 5}]}': "TypeError",
     b" " * MOST_BYTES + b'{"choices": [{"text": "x"}]}': "JSONDecodeError",
 }
 
@@ -37,6 +38,10 @@ def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def generator(server: Completions, **more: Any) -> EndpointGenerator:
     return EndpointGenerator(server.url, "tiny", **more)
+
+
+def completion(choice: dict[str, Any]) -> Misbehaviour:
+    return Misbehaviour(200, json.dumps({"choices": [choice]}).encode())
 
 
 def fault(reason: str) -> Result:
@@ -59,6 +64,61 @@ def test_the_same_texts_as_the_model_itself(
     generator(server, request={"seed": 3, "stop": None})(["x"], 2, ("\n",))
     fields = {"prompt": "x", "model": "tiny", "max_tokens": 2, "temperature": 0, "seed": 3}
     assert server.payloads[-1] == fields
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("<think>\nMarie or Pierre?\n</think>\n\nMarie Curie", "Marie Curie"),
+        ("Marie or Pierre?</think>Marie Curie", "Marie Curie"),
+        ("[THINK]Marie?[/THINK]Marie Curie", "Marie Curie"),
+        ("<reasoning>" + "Who? " * 400 + "</reasoning>Marie Curie\nor Pierre", "Marie Curie"),
+        ("\nMarie Curie", "Marie Curie"),
+        ([{"type": "text", "text": "Marie "}, {"type": "text", "text": "Curie"}], "Marie Curie"),
+        (None, ""),
+    ],
+)
+def test_the_answer_follows_the_thought(server: Completions, content: Any, text: str) -> None:
+    server.script = [completion({"message": {"content": content}, "finish_reason": "stop"})]
+    url = server.url.replace("/v1/completions", CHAT)
+    assert EndpointGenerator(url, "tiny")(["Who?"], 12, ("\n",)) == [text]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ({"content": "<think>The user asks"}, "is still thinking at the limit of tokens"),
+        ({"content": "", "reasoning_content": "The user asks"}, "is still thinking at the limit of tokens"),
+        ({"content": None, "reasoning": "The user asks"}, "is still thinking at the limit of tokens"),
+        ({"content": "<think>Marie?</think>"}, "is still thinking at the limit of tokens"),
+        ({"content": ""}, "writes nothing up to the limit of tokens"),
+    ],
+)
+def test_a_thought_without_an_answer_is_a_fault(
+    server: Completions, message: dict[str, Any], reason: str
+) -> None:
+    server.script = [completion({"message": message, "finish_reason": "length"})]
+    url = server.url.replace("/v1/completions", CHAT)
+    assert EndpointGenerator(url, "tiny", tries=1)(["Who?"], 12, ("\n",)) == [fault(f"endpoint {reason}")]
+
+
+def test_a_thought_of_a_plain_completion_is_no_answer(server: Completions) -> None:
+    server.answer = {"choices": [{"text": "<think>"}]}
+    assert generator(server, tries=1)(["Who?"], 12) == [
+        fault("endpoint is still thinking at the limit of tokens")
+    ]
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_servers_error_is_logged_without_the_key(
+    server: Completions, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    said = f"Unsupported parameter: max_tokens ({KEY}, http://a.example/?key=abc)"
+    server.script = [Misbehaviour(status, json.dumps({"error": {"message": said}}).encode())]
+    (answer,) = generator(server, tries=1)(["Who?"], 12)
+    assert isinstance(answer, Result) and answer.fault and "max_tokens" not in str(answer.reason)
+    assert "Unsupported parameter: max_tokens (***, http://a.example/?key=***" in caplog.text
 
 
 def test_requests_are_under_way_side_by_side(server: Completions) -> None:

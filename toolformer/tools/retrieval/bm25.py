@@ -39,7 +39,7 @@ class BM25(Retriever):
     The index is opened, or built, at the first query. `UserError` if the folder is not an index of this backend.
     """
 
-    VERSION = 2
+    VERSION = 3
     articles_path: str | None = None
     """A JSON file of articles (title, extract); None is the bundled Wikipedia summaries."""
     index_path: str | None = None

@@ -5,6 +5,7 @@ query. Its items are documents, or `{"document": ..., "score": ...}`; a document
 `title` and `text`.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 
 import openai
 
-from toolformer.credentials import is_address
+from toolformer.credentials import is_address, shown_address
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.lm.endpoint import NoAnswer, open_client, post
@@ -27,6 +28,8 @@ from toolformer.tools.retrieval.passages import (
     retrieve_excluding_self,
 )
 
+log = logging.getLogger(__name__)
+
 BATCH = 64
 """Queries per request."""
 
@@ -35,7 +38,7 @@ BATCH = 64
 class HttpRetriever(Retriever):
     """A retriever served over HTTP. `Fault` if the server does not answer as it should; `UserError` without an address."""
 
-    VERSION = 1
+    VERSION = 2
     is_remote = True
     url: str = ""
     """The server's address, such as http://127.0.0.1:8000; `/retrieve` is added."""
@@ -86,6 +89,8 @@ class HttpRetriever(Retriever):
                 client, address._replace(path=path).geturl(), body, read, lacks="is not a list of passages"
             )
         except NoAnswer as error:
+            if error.detail:
+                log.warning("%s: %s", shown_address(self.url), error.described())
             raise Fault(f"search server {error}") from None
         return found
 

@@ -52,7 +52,7 @@ class Lucene(Retriever):
     Java, Pyserini, the index or the network is missing.
     """
 
-    VERSION = 2
+    VERSION = 3
     index_path: str | None = None
     """An index made by `toolformer index`, or any Lucene index by Anserini or Pyserini that stores the raw documents;
     overrides `prebuilt`."""

@@ -27,10 +27,24 @@ SHINGLE = 8
 SPARE = 3
 """Extra passages to retrieve, since a document's own article is removed afterwards; more if needed."""
 TITLE_WORDS = 8
-_MARKUP = re.compile(
-    r"</?[A-Za-z][^<>]{0,200}>|\{\{[^{}]{0,500}\}\}|^={2,}|={2,}$|'{2,}|(?:Section|BULLET)::::-?",
-    re.MULTILINE,
+_PAIRED = (
+    "a abbr b bdi bdo big blockquote body caption center cite code col colgroup del dfn div dl em figcaption figure font footer "
+    "h1 h2 h3 h4 h5 h6 head header html i ins kbd main mark nav ol pre q rp rt ruby s samp script section small span strike "
+    "strong style sub sup svg table tbody tfoot thead time title tt u ul var video gallery math noinclude nowiki onlyinclude "
+    "poem ref references syntaxhighlight timeline"
+).split()
+_SINGLE = "br dd dt hr img li link meta p source td th tr wbr".split()
+_TAG = re.compile(
+    rf"<(/?)({'|'.join([*_PAIRED, *_SINGLE])})"
+    r"((?:\s+[\w:-]{1,40}\s*=\s*(?:\"[^\"<>]{0,500}\"|'[^'<>]{0,500}'|[^\s\"'<>]{1,200}))*)\s*(/?)>",
+    re.IGNORECASE,
 )
+_ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,30}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
+"""With its semicolon: without one, `&copy=` is part of an address."""
+_WIKI = re.compile(r"\[\[\w[^\[\]\n]*\]\]|^(={2,6})[^=\n]+\1[ \t]*$|'''\w[^'\n]*'''", re.MULTILINE)
+"""What only a wiki's source text has: a link, a heading on its own line, bold letters."""
+_WIKI_MARKS = re.compile(r"\{\{[^{}]{0,500}\}\}|^={2,6}|={2,6}[ \t]*$|'{2,}", re.MULTILINE)
+_KILT_MARKS = re.compile(r"^[ \t]*(?:Section|BULLET)::::-?", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -57,8 +71,20 @@ class Retriever(Part, ABC):
 
 
 def clean(text: str) -> str:
-    """Plain text on one line: markup removed (HTML, wiki, KILT's marks of sections and lists), blanks collapsed."""
-    return plain_line(_MARKUP.sub(" ", html.unescape(text)))
+    """Plain text on one line: HTML's tags, KILT's marks and, of a wiki's source text, its marks removed; blanks collapsed.
+
+    What only looks like markup is text: `List<String>`, `a <x and x> b`, an address.
+    """
+    closed = {tag[2].lower() for tag in _TAG.finditer(text) if tag[1]}
+
+    def blank(tag: re.Match[str]) -> str:
+        _, name, attributes, ending = tag.groups()
+        return " " if attributes or ending or name.lower() in closed or name.lower() in _SINGLE else tag[0]
+
+    text = _KILT_MARKS.sub(" ", _TAG.sub(blank, text))
+    if _WIKI.search(text):
+        text = _WIKI_MARKS.sub(" ", text)
+    return plain_line(_ENTITY.sub(lambda entity: html.unescape(entity[0]), text))
 
 
 def plain_line(text: str) -> str:

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -15,6 +16,17 @@ from toolformer.tools.base import Part, Result, encodable
 from toolformer.tools.threads import Threads
 
 log = logging.getLogger(__name__)
+
+_NAMES = r"(?:seed:)?(?:think|thinking|thought|reasoning)"
+_THOUGHT = re.compile(rf"<{_NAMES}>|\[THINK\]|◁think▷|<\|channel\|>analysis", re.IGNORECASE)
+_THOUGHT_END = re.compile(
+    rf"</{_NAMES}>|\[/THINK\]|◁/think▷|<\|channel\|>final<\|message\|>", re.IGNORECASE
+)
+"""The marks around a thought in the text itself, where a server does not take it out."""
+_REMEDY = (
+    "turn its thinking off, request='{chat_template_kwargs: {enable_thinking: false}}', or give it more tokens, "
+    "request='{max_tokens: 2048}'"
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +53,7 @@ class EndpointGenerator(Part):
     request: Mapping[str, Any] | None = None
     """Fields to add to a request, or to remove (None)."""
 
-    VERSION = 1
+    VERSION = 2
     is_remote = True
 
     def __post_init__(self) -> None:
@@ -68,17 +80,23 @@ class EndpointGenerator(Part):
         with open_client(key_from(self.key_variable), self.timeout, self.tries) as client:
             jobs = [functools.partial(self._ask, client, text, max_new_tokens, stop) for text in distinct]
             answers = dict(zip(distinct, Threads(self.concurrency).run(jobs), strict=True))
-        faults = [answer.reason for answer in answers.values() if isinstance(answer, Result)]
+        faults = [answer for answer in answers.values() if isinstance(answer, NoAnswer)]
         if faults:
             log.warning(
                 "%s: %d of %d requests failed, the last: %s",
-                *(shown_address(self.url), len(faults), len(answers), faults[-1]),
+                *(shown_address(self.url), len(faults), len(answers), faults[-1].described()),
             )
-        return [cast(str | Result, answers[prompt]) for prompt in prompts]  # none is late without a limit
+        results: dict[str, str | Result] = {
+            prompt: Result(reason=f"endpoint {answer}", fault=True)
+            if isinstance(answer, NoAnswer)
+            else cast(str, answer)  # none is late without a limit
+            for prompt, answer in answers.items()
+        }
+        return [results[prompt] for prompt in prompts]
 
     def _ask(
         self, client: openai.OpenAI, prompt: str, max_new_tokens: int, stop: Sequence[str]
-    ) -> str | Result:
+    ) -> str | NoAnswer:
         text = encodable(prompt)
         is_chat = self.url.partition("?")[0].rstrip("/").endswith("/chat/completions")
         fields = {
@@ -86,17 +104,44 @@ class EndpointGenerator(Part):
             "model": self.model,
             "max_tokens": max_new_tokens,
             "temperature": 0,
-            "stop": list(stop) or None,
+            # A chat model may begin with an empty line, or with a thought of several lines: its text is cut here.
+            "stop": None if is_chat else list(stop) or None,
             **(self.request or {}),
         }
         body = {name: value for name, value in fields.items() if value is not None}
 
         def written(answer: Any) -> str:
-            choice = answer["choices"][0]
-            text = (choice["message"]["content"] or "") if is_chat else choice["text"]
-            return encodable(text)[: LONGEST_TOKEN * max_new_tokens]
+            return encodable(answer_text(answer["choices"][0], is_chat))[: LONGEST_TOKEN * max_new_tokens]
 
         try:
             return cut_at(post(client, self.url, body, written), stop)
         except NoAnswer as error:
-            return Result(reason=f"endpoint {error}", fault=True)
+            return error
+
+
+def answer_text(choice: Mapping[str, Any], is_chat: bool) -> str:
+    """The text of a completion, without what a model that thinks wrote before it.
+
+    `NoAnswer` if the model was still thinking at the limit of tokens, or had written nothing by then.
+    """
+    thought = ""
+    if is_chat:
+        message = choice["message"]
+        thought = message.get("reasoning_content") or message.get("reasoning") or ""
+        text = message["content"] or ""
+        if not isinstance(text, str):  # in parts
+            text = "".join(part["text"] for part in text if part.get("type") == "text")
+    else:
+        text = choice["text"]
+    before, text = text[: (end := _thought_end(text))], text[end:]
+    is_thinking = _THOUGHT.search(text) is not None
+    if is_thinking or not text.strip() and (thought or before):
+        raise NoAnswer("is still thinking at the limit of tokens", detail=_REMEDY)
+    if not text.strip() and choice.get("finish_reason") == "length":
+        raise NoAnswer("writes nothing up to the limit of tokens")
+    return text.lstrip() if is_chat or before else text
+
+
+def _thought_end(text: str) -> int:
+    """Where the last thought of a text ends; 0 if it has none. Some servers leave out the mark that opens it."""
+    return max((mark.end() for mark in _THOUGHT_END.finditer(text)), default=0)

@@ -75,7 +75,7 @@ class FunctionTool(UserTool):
     `UserError` if the function cannot be loaded, or lacks a docstring or a type hint.
     """
 
-    VERSION = 2
+    VERSION = 3
 
     def __init__(self, function: str, name: str | None = None, version: str | None = None) -> None:
         self.version = version or ""

@@ -100,7 +100,7 @@ class McpTool(UserTool):
     `UserError` if the server does not answer, or has no such tool.
     """
 
-    VERSION = 2
+    VERSION = 3
     max_parallel_calls = MAX_PARALLEL_CALLS
     is_remote = True
 
