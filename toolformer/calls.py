@@ -49,7 +49,9 @@ _CONTROL_SEQUENCE = re.compile(
     r"|\x1b[ -/]*[0-~]"
 )
 # Characters without a glyph; those that join letters or emoji have an effect and stay.
-_INVISIBLE = regex.compile(r"[[\p{Cc}\p{Bidi_Control}\u00ad\u180e\u200b\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb]--\s]", regex.V1)
+_INVISIBLE = regex.compile(
+    r"[[\p{Cc}\p{Bidi_Control}\u00ad\u180e\u200b\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb]--\s]", regex.V1
+)
 # What str.splitlines calls a line end; none may occur in a result or in an unquoted input.
 _LINE_BREAK = re.compile(r"[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 

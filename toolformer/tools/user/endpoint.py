@@ -19,9 +19,7 @@ log = logging.getLogger(__name__)
 
 _NAMES = r"(?:seed:)?(?:think|thinking|thought|reasoning)"
 _THOUGHT = re.compile(rf"<{_NAMES}>|\[THINK\]|◁think▷|<\|channel\|>analysis", re.IGNORECASE)
-_THOUGHT_END = re.compile(
-    rf"</{_NAMES}>|\[/THINK\]|◁/think▷|<\|channel\|>final<\|message\|>", re.IGNORECASE
-)
+_THOUGHT_END = re.compile(rf"</{_NAMES}>|\[/THINK\]|◁/think▷|<\|channel\|>final<\|message\|>", re.IGNORECASE)
 """The marks around a thought in the text itself, where a server does not take it out."""
 _REMEDY = (
     "turn its thinking off, request='{chat_template_kwargs: {enable_thinking: false}}', or give it more tokens, "
