@@ -5,31 +5,14 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from toolformer.data.numbers import GROUPED, UNSIGNED, exact, ungrouped
+from toolformer.benchmarks.numerals import DASHES, first_numeral, in_ascii, plain, whole_numeral
+from toolformer.data.numbers import GROUPED, ungrouped
 
-_NUMBER = re.compile(
-    # Not inside a word or another number: x2, B12, v1.5.
-    r"(?<!\w)(?<![0-9][.,])"
-    # A minus belongs to the number unless an operand precedes it: 5-3.
-    r"(?:(?<![\w).%])(?P<sign>[-\u2212]))?(?:[$€£]\s?)?(?P<inner>[-\u2212])?"
-    rf"(?P<number>{UNSIGNED})"
-    # 3/4 and 2 1/2, but no date (3/4/2020).
-    r"(?P<fraction>(?:[ ](?P<mixed>[0-9]+))?/(?P<denominator>[0-9]+)(?!\.?[0-9]|/[0-9]))?"
-)
-_DIGIT = re.compile(r"[^\D0-9]")
-"""A digit of another script than ASCII's."""
-_FORMS = {0xFF01 + n: 0x21 + n for n in range(94)} | {0x3000: " ", 0x66A: "%", 0x66B: ".", 0x66C: ","}
-"""Full-width letters, digits and signs of East Asian texts, and their blank; the signs in Arabic numbers."""
 _EQUALS = re.compile(r"(?<![<>!=])=(?![=>])")
 _ROUNDED_PLACES = 2
 """Decimals the calculator tool gives (paper, appendix A.1)."""
 _MOST_PLACES = 6
 """Decimals past which the published answers are noise of floating point numbers."""
-
-
-def _plain(text: str) -> str:
-    """A text with ASCII's digits for those of any script, and with plain forms for full-width ones."""
-    return _DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text.translate(_FORMS))
 
 
 def number_in(completion: str) -> Fraction | None:
@@ -48,23 +31,10 @@ def number_in(completion: str) -> Fraction | None:
     >>> number_in(" 5 + 3 = ?") is None
     True
     """
-    completion = _plain(completion)
-    equals = _EQUALS.search(completion)
-    if equals:
-        completion = re.sub(r"^\s*([-\u2212])\s+", r" \1", completion[equals.end() :])
-    match = _NUMBER.search(completion)
-    return _value(match) if match else None
-
-
-def _value(match: re.Match[str], divided: bool = False) -> Fraction:
-    """The value of a match of `_NUMBER`; `divided` also divides fractions that divide evenly, or by zero."""
-    value = exact(match["number"])
-    if match["fraction"]:
-        above, below = exact(match["mixed"]) if match["mixed"] else value, exact(match["denominator"])
-        if divided or (below and (above / below).denominator > 1):
-            value = value + above / below if match["mixed"] else above / below
-    negative = bool(match["sign"]) != bool(match["inner"])
-    return -value if negative else value
+    text = in_ascii(completion)
+    equals = _EQUALS.search(text)
+    numeral = first_numeral(text[equals.end() :] if equals else text)
+    return numeral.value if numeral else None
 
 
 def as_number(answer: str | int | float | Fraction) -> Fraction:
@@ -72,10 +42,10 @@ def as_number(answer: str | int | float | Fraction) -> Fraction:
 
     ValueError if it is not one number, or a division by zero.
     """
-    match = _NUMBER.fullmatch(_plain(str(answer)).strip().rstrip("%"))
-    if not match or (match["fraction"] and not exact(match["denominator"])):
+    found = whole_numeral(in_ascii(str(answer)).strip())
+    if not found or found[0].divided is None or found[1].strip() not in ("", "%"):
         raise ValueError(f"{answer!r} is not a number")
-    return _value(match, divided=True)
+    return found[0].divided
 
 
 def as_written(answer: str | float | Fraction) -> str:
@@ -116,6 +86,7 @@ def _places(number: Fraction) -> int:
 
 _SIGN = "\u2212"
 """The minus of a number, as opposed to hyphens."""
+_HYPHENS = dict.fromkeys(map(ord, DASHES), "-")
 _HYPHEN = re.compile(r"-[$€£¥]?(?=\.?[0-9])")
 """A possible sign of a number."""
 _OPERAND = re.compile(r"[)\].%°\u2032\u2033-]\Z|[0-9][$€£¥'\"]\Z")
@@ -165,7 +136,7 @@ def _chunks(text: str) -> list[str]:
     """
     text = "".join(char for char in text if unicodedata.category(char) != "Cf")
     text = _BLANK_IN_NUMBER.sub(lambda number: re.sub(r"\s", ",", number[0]), text)
-    return _CHINESE.sub(r" \g<0> ", _INITIALS.sub(r"\1", _plain(text))).split()
+    return _CHINESE.sub(r" \g<0> ", _INITIALS.sub(r"\1", plain(text))).split()
 
 
 def _words_of_chunk(chunk: str) -> list[str]:
@@ -179,7 +150,7 @@ def _words_of_chunk(chunk: str) -> list[str]:
 
 def _signed(chunk: str) -> str:
     """A chunk with `_SIGN` directly before negative numbers, and hyphens for any other minus."""
-    chunk = chunk.replace(_SIGN, "-")
+    chunk = chunk.translate(_HYPHENS)
 
     def sign(hyphen: re.Match[str]) -> str:
         before = chunk[: hyphen.start()]

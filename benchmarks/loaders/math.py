@@ -17,7 +17,8 @@ from toolformer.benchmarks.loaders.sources import (
     text_of,
     value_of,
 )
-from toolformer.benchmarks.metrics import as_number, as_written
+from toolformer.benchmarks.metrics import as_written
+from toolformer.benchmarks.numerals import in_ascii, whole_numeral
 
 _MASK = re.compile(r"\b(?:(?:N_|NUM_?|number_?|temp_?)(\d{1,4})|(?:NUM|temp)_[a-z]|NUM)\b", re.IGNORECASE)
 """A mask that some copies have for a number, with its index if it has one."""
@@ -102,6 +103,10 @@ def _unmasked(text: str, numbers: Any) -> str:
     return _MASK.sub(value, text)
 
 
+_UNIT = r"(%)?\s*(?:[^\W\d_]+[.]?(?:\s+[^\W\d_]+)*)?"
+"""A percent sign or words after the number of an answer."""
+
+
 def numeric_answer(answer: Any) -> tuple[str | None, str]:
     """A published answer as one number, or (None, the reason why it is not one).
 
@@ -122,10 +127,9 @@ def numeric_answer(answer: Any) -> tuple[str | None, str]:
         return None, "several answers"
     if re.search(r"\d\s*:\s*\d", text):
         return None, "ratio or time"
+    text = in_ascii(text)
+    found = whole_numeral(text)
     # A unit without parentheses: letters only, so that no second number is lost.
-    text = re.sub(r"(?<=[\d.%])\s*[^\W\d_]+[.]?(?:\s+[^\W\d_]+)*$", "", text)
-    try:
-        as_number(text)
-    except ValueError:
+    if not found or found[0].divided is None or not (unit := re.fullmatch(_UNIT, found[1])):
         return None, "not a number"
-    return text, ""
+    return text[: found[0].end] + (unit[1] or ""), ""

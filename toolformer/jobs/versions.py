@@ -9,6 +9,6 @@ VERSIONS = {
     "generate": 2,
     "train": 2,
     "answer": 2,
-    "evaluate": 2,
+    "evaluate": 3,
     "explain": 2,
 }
