@@ -208,6 +208,6 @@ def _words(text: str, end: int, is_money: bool) -> tuple[int, int]:
 
 def _is_range(text: str, value: Fraction, end: int) -> bool:
     """Whether a number is the first of a range: 3-5 and 3 to 5, but not the subtraction 5-3."""
-    join = _RANGE.match(text, end)
-    last = _DIGITS.match(text, join.end()) if join else None
-    return bool(join and last) and ("to" in join["join"] or _value(last) > value)
+    if (join := _RANGE.match(text, end)) is None or (last := _DIGITS.match(text, join.end())) is None:
+        return False
+    return "to" in join["join"] or _value(last) > value
