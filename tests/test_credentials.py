@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from tests.build import Capture, Log, Patch
-from toolformer.credentials import is_address, is_variable, printable, shown_address, without_credentials
+from toolformer.credentials import (
+    is_address,
+    is_secret,
+    is_variable,
+    masked_address,
+    printable,
+    shown_address,
+    without_credentials,
+)
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.progress import configure
@@ -24,11 +32,45 @@ def test_an_address_is_shown_without_what_may_be_a_key() -> None:
     assert without_credentials(f"401 for '{ADDRESS}'") == (
         "401 for 'http://127.0.0.1:9/v1/completions?api_key=***&api-version=***#***'"
     )
-    assert without_credentials(f"no http://me:p@{SECRET}@h/x@y here") == "no http://h/x@y here"
+    assert without_credentials(f"no http://me:p@{SECRET}@h/x@y here") == "no http://y here"
     assert without_credentials(f"http://me:p@{SECRET}@h/x#t={SECRET}", mark="***@") == "http://***@h/x#***"
     assert without_credentials(f"Max retries exceeded with url: /w?q=x&appid={SECRET} (Caused by x)") == (
         "Max retries exceeded with url: /w?q=***&appid=*** (Caused by x)"
     )
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        (f"http://me:{SECRET}/{SECRET}@h/v1", "http://h/v1"),
+        (f"http://me:{SECRET}?{SECRET}@h/v1", "http://***"),
+        (f"http://me:1#{SECRET}@h/v1", "http://***"),
+        (f"http:/me:{SECRET}@h/x?k={SECRET}", "http:/h/x?k=***"),
+        (f"http://h/v1?k={SECRET}'\"{SECRET}", "http://h/v1?k=***"),
+        ("sqlite:////home/a@b/mlflow.db", "sqlite:////home/a@b/mlflow.db"),
+        ("http://[::1]:80/x", "http://[::1]:80/x"),
+    ],
+)
+def test_a_password_may_hold_what_an_address_may_not(address: str, shown: str) -> None:
+    assert masked_address(address) == without_credentials(address) == shown
+
+
+def test_a_name_says_what_is_a_secret() -> None:
+    secrets = "api_key apiKey APIKEY PASSWD pwd passphrase Authorization Set-Cookie bearer X-Auth-Token DB_PASSWORD2 clientSecret"
+    others = "key_variable max_tokens batch_tokens tokenizer monkey keyword secretary"
+    assert all(map(is_secret, secrets.split())) and not any(map(is_secret, others.split()))
+
+
+def test_errors_of_others_name_no_key() -> None:
+    for text in (
+        f"bad api_key={SECRET}",
+        f"Authorization: Basic {SECRET}",
+        f"--token='{SECRET} x'",
+        f"sent Bearer {SECRET}!",
+    ):
+        assert SECRET not in without_credentials(text)
+    for text in ("decoding.k=3", "set tool.x.api_key=... again", "pass TOKEN=$TOKEN"):
+        assert without_credentials(text) == text
 
 
 def test_many_addresses_are_masked_in_linear_time() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from toolformer.credentials import printable
+from toolformer.credentials import printable, without_credentials
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +39,10 @@ def configure(quiet: bool = False) -> None:
 
 
 class _Printable(logging.Formatter):
-    """Removes escape sequences, which a tool's output or a run's name may contain."""
+    """Removes escape sequences and secrets, which a tool's output, a path or an error may contain."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
+        return printable(without_credentials(super().format(record)))
 
 
 EVERY = 60.0

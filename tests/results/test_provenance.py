@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.build import at_work, step
+from toolformer.credentials import masked
+from toolformer.jobs.config.overrides import command_of, masked_overrides
 from toolformer.results import Results, provenance
-from toolformer.results.provenance import command_of, describe, masked, masked_overrides, model_name
+from toolformer.results.provenance import describe, model_name
 
 SECRET = "hunter2-correct-horse"
 
@@ -35,8 +37,17 @@ def test_settings_that_may_be_secrets_are_masked() -> None:
         (f"tracking.uri=http://me:{SECRET}@host", "tracking.uri=http://***@host"),
         (f"+tool.x.implementation.env.KEY={SECRET}", "+tool.x.implementation.env.KEY=***"),
         ("tool.x.implementation.env.KEY=$KEY", "tool.x.implementation.env.KEY=$KEY"),
-        (f"tool_sources=[{{command: x, args: [{SECRET}], env: {{b: $B}}}}]", "tool_sources=***"),
-        (f"tool_sources=[{{command:x,env:{{A:{SECRET}}}}}]", "tool_sources=***"),
+        (
+            f"tool_sources=[{{command: x, args: [{SECRET}], env: {{b: $B}}}}]",
+            "tool_sources=[{command:x,args:[***],env:{b:$B}}]",
+        ),
+        (f"tool_sources=[{{command:x,env:{{A:{SECRET}}}}}]", "tool_sources=[{command:x,env:{A:***}}]"),
+        (
+            f"+tool.x.implementation.url='http://me:a/{SECRET}@h',null",
+            "+tool.x.implementation.url=http://***@h,null",
+        ),
+        (f"+tool.x.implementation.PASSWD='{SECRET} it'", "+tool.x.implementation.PASSWD=***"),
+        (f"a=[{{key:{SECRET}", "a=***"),
     ],
 )
 def test_overrides_are_masked(word: str, shown: str) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from toolformer.credentials import printable
+from toolformer.credentials import printable, without_credentials
 from toolformer.errors import UsageError, UserError, near
 from toolformer.progress import configure
 from toolformer.step import STAGES
@@ -145,7 +145,7 @@ def _command(argv: Sequence[str] | None) -> int:
         else:
             raise
         if not follower:
-            print(f"toolformer: {message}", file=sys.stderr)
+            print(f"toolformer: {without_credentials(message)}", file=sys.stderr)
         return code
 
 
@@ -250,9 +250,9 @@ def _run_stage(stage: str, arguments: Sequence[str]) -> list[Run]:
 
 def _stage_job(stage: str, job: HydraJob) -> list[Run]:
     from toolformer.jobs.config import validate, with_like
+    from toolformer.jobs.config.overrides import command_of
     from toolformer.jobs.invocation import Invocation, run_stage, title_label
     from toolformer.results import Run
-    from toolformer.results.provenance import command_of
 
     config = validate(with_like(stage, job.config, job.overrides), stage)
     if (others := config.run.experiments) and stage != "report":

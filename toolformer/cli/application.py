@@ -11,8 +11,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,21 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from toolformer.credentials import is_secret, masked, without_credentials
 from toolformer.errors import UsageError, near, one_line
 from toolformer.jobs.config import CONF, register
 from toolformer.jobs.config.composition import VERSION_BASE, composition_errors, quoted
 from toolformer.jobs.config.keys import suggest
+from toolformer.jobs.config.overrides import masked_overrides
 from toolformer.progress import configure
 from toolformer.results import Run
-from toolformer.results.provenance import masked, masked_overrides
 
 log = logging.getLogger(__name__)
 
 _FLAGS = "\n\nflags of Hydra:\n$FLAGS_HELP"
 """What Hydra adds to the text of `--help`."""
+_HEADING = "\nConfig\n******\n"
+"""Of the configuration in what `--info` prints."""
 
 
 @dataclass(frozen=True)
@@ -113,28 +116,40 @@ def _run_hydra(
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller, which prints one line
     overrides = quoted([argument for argument in arguments if _is_override(argument)])
     flags = [argument for argument in arguments if not _is_override(argument)]
+    prints_configuration = any(re.match(r"--cfg|-c(?![dnp])|--info|-i", flag) for flag in flags)
+    if prints_configuration:  # Hydra prints overrides in more places than one
+        overrides = masked_overrides(overrides)
     before, sys.argv = sys.argv, [f"toolformer {name}", *flags, *overrides, f"hydra.job.name={name}"]
     application: Any = hydra.main(version_base=VERSION_BASE, config_path=str(CONF), config_name="base")(job)
-    prints_configuration = any(re.match(r"--cfg|-c(?![dnp])", flag) for flag in flags)
-    output = io.StringIO()
     try:
         with composition_errors(name, overrides):
-            if prints_configuration:
-                with redirect_stdout(output):
-                    application()
-                print(
-                    yaml.safe_dump(
-                        masked(yaml.safe_load(output.getvalue())), sort_keys=False, allow_unicode=True
-                    ),
-                    end="",
-                )
-            else:
+            with _masked_output(flags) if prints_configuration else nullcontext():
                 application()
     except SystemExit as end:
         if end.code:
             raise
     finally:
         sys.argv = before
+
+
+@contextmanager
+def _masked_output(flags: Sequence[str]) -> Iterator[None]:
+    """Masks the secrets of the configuration that `--cfg` or `--info` prints in the block."""
+    output, root = io.StringIO(), logging.getLogger()
+    handlers, root.handlers = root.handlers, []  # Hydra adds one for `--info`
+    level = root.level
+    try:
+        with redirect_stdout(output):
+            yield
+    finally:
+        root.handlers = handlers
+        root.setLevel(level)
+    before, _, printed = output.getvalue().rpartition(_HEADING)
+    if before or any(flag.startswith(("--cfg", "-c")) for flag in flags):
+        names = [part for flag in flags for part in flag.split(".")]  # --package=tool.qa.api_key
+        values = masked(yaml.safe_load(printed), any(map(is_secret, names)))
+        printed = yaml.safe_dump(values, sort_keys=False, allow_unicode=True).removesuffix("...\n")
+    print(without_credentials(before) + (_HEADING if before else "") + printed, end="")
 
 
 def _is_override(argument: str) -> bool:

@@ -218,10 +218,10 @@ def explain(arguments: list[str]) -> int:
     parser.add_argument("run", help=names)
     options = parser.parsed(arguments, "lm.device=cuda paths.root=DIR")
     from toolformer.jobs import explain as explaining
+    from toolformer.jobs.config.overrides import command_of
     from toolformer.jobs.invocation import Invocation
     from toolformer.reporting.console import print_tables
     from toolformer.results import Results
-    from toolformer.results.provenance import command_of
 
     config = configured("evaluate", options.overrides, checked_as="report")
     results = Results(Path(config.paths.root))

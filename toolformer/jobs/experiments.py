@@ -20,9 +20,9 @@ from toolformer.decoding.settings import PAPER_SYSTEMS, SYSTEMS
 from toolformer.errors import UserError, one_line
 from toolformer.jobs import instantiate, steps
 from toolformer.jobs.config import Config, compose, validate
+from toolformer.jobs.config.overrides import command_of, masked_overrides
 from toolformer.jobs.invocation import Invocation, run_stage, title_label
 from toolformer.results import Run
-from toolformer.results.provenance import command_of, masked_overrides
 from toolformer.step import STAGES, ReadBy, Step, marks_of
 
 log = logging.getLogger(__name__)

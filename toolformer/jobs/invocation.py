@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from toolformer.jobs.config import Config
+from toolformer.jobs.config.overrides import masked_overrides
 from toolformer.results import Run, RunInfo
-from toolformer.results.provenance import describe, git_commit, masked_overrides, run_name
+from toolformer.results.provenance import describe, git_commit, run_name
 
 _IN_TITLES = ("system=", "decoding.k=", "model=", "data=", "dataset=", "checkpoint=", "wording=")
 """Overrides that a run's title shows anyway."""

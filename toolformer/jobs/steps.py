@@ -18,6 +18,7 @@ from typing import Any
 
 from toolformer.annotation.candidates import Sampling
 from toolformer.annotation.shards import ShardStore
+from toolformer.credentials import masked
 from toolformer.data import Document, content_hash
 from toolformer.data.heldout import split
 from toolformer.decoding import examples
@@ -28,7 +29,6 @@ from toolformer.jobs.config import Config, CorpusConfig
 from toolformer.jobs.samples import Samples, sample_ids
 from toolformer.jobs.versions import VERSIONS
 from toolformer.results import Results, Run
-from toolformer.results.provenance import masked
 from toolformer.step import Mark, Step, settings_of
 from toolformer.storage import safe_join
 from toolformer.tools.identity import deciding, files, model_state, versions

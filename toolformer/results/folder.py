@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
-from toolformer.credentials import without_credentials
-from toolformer.results.provenance import masked, provenance, run_name
+from toolformer.credentials import masked, without_credentials
+from toolformer.results.provenance import provenance, run_name
 from toolformer.results.run import CONFIG, METRICS, NAMES, RESULT, STEP
 from toolformer.step import Step
 from toolformer.storage import atomic_file, atomic_write, safe_join, sha256, writing
@@ -170,7 +170,7 @@ class Folder:
             "facts": _plain(self.facts),
             "digests": self.digests,
             "read": dict(self.read),
-            "datasets": [{**vars(data), "source": without_credentials(data.source)} for data in self.data],
+            "datasets": [{**vars(data), "source": masked(data.source)} for data in self.data],
         }
         result = json.loads(json.dumps(result, default=str))
         self._write(RESULT, {**result, "digest": result_digest(result)})

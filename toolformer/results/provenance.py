@@ -9,15 +9,14 @@ import json
 import os
 import platform
 import re
-import shlex
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolformer import __version__
-from toolformer.credentials import MASK, SECRETS, is_secret, without_credentials
+from toolformer.credentials import masked
 
 if TYPE_CHECKING:
     from toolformer.results.run import Run
@@ -30,9 +29,6 @@ LIBRARIES = (
 TAG_LIMIT = 5000
 _VALUE_LIMIT = 500  # characters of a parameter; what the oldest servers still take
 _NAME_LIMIT = 250  # what a server's database takes of a run's name
-_VARIABLE = re.compile(r"(?:--?[\w-]+=|(?:Basic|Bearer|Token) )?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})")
-"""A value that names a secret and does not hold it: `$NAME`, also as `Bearer $NAME` or `--key=$NAME`."""
-_SECRET_KEY = re.compile(rf"\b(?:{'|'.join(SECRETS)}|(?:\w+_)?(?:key|token|secret|password))\b['\"\s]*:")
 _NO_MARKUP = str.maketrans("`[]<>", "'()\u2039\u203a")
 
 
@@ -85,42 +81,6 @@ def git_commit() -> str:
         return "unknown"
 
 
-def masked(value: Any, secret: bool = False, digest: bool = False) -> Any:
-    """A configuration in plain types, with `***` for what may be a secret: every value below a key of `SECRETS` that is
-    not `$NAME`, and in any text the user, password, query and fragment of an address.
-
-    Args:
-        digest: add a hash of what is masked, by which two values can be distinguished.
-    """
-    if isinstance(value, Mapping):
-        return {str(key): masked(item, secret or is_secret(str(key)), digest) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [masked(item, secret, digest) for item in value]
-    if value is None or value == "" or (isinstance(value, bool | int | float) and not secret):
-        return value
-    text = str(value)
-    masked_text = without_credentials(text, mark=f"{MASK}@")
-    if secret:
-        masked_text = text if _VARIABLE.fullmatch(text) else MASK
-    if digest and masked_text != text:
-        return (
-            f"{masked_text} (sha256 {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]})"
-        )
-    return masked_text
-
-
-def masked_overrides(overrides: Iterable[str]) -> list[str]:
-    """Overrides of a command line with their secrets masked; all of a value such as `[{env: {A: b}}]`."""
-    masked_texts: list[str] = []
-    for override in overrides:
-        key, sign, value = override.partition("=")
-        holds_secret = sign and (
-            any(map(is_secret, key.lstrip("+~").split("."))) or _SECRET_KEY.search(value)
-        )
-        masked_texts.append(f"{key}={masked(value, secret=True)}" if holds_secret else str(masked(override)))
-    return masked_texts
-
-
 def masked_flat(config: Mapping[str, Any], limit: int = _VALUE_LIMIT) -> dict[str, str]:
     """`{"a": {"b": 1}}` as `{"a.b": "1"}`, masked; a long value is cut and ends in a hash of the whole."""
     flat: dict[str, str] = {}
@@ -166,14 +126,11 @@ def model_name(model: str) -> str:
     return Path(model).name if is_path else model
 
 
-def command_of(stage: str, overrides: Sequence[str], *flags: str) -> str:
-    """The command line of a stage, without secrets."""
-    return shlex.join(["toolformer", stage, *flags, *masked_overrides(overrides)])
-
-
 def describe(command: str, details: Mapping[str, object], made_from: Sequence[Run | None] = ()) -> str:
     """A run's description in Markdown: facts (`{"model": "gpt2"}`), the runs it was made from, the command."""
-    lines = [f"- {key}: `{plain(value)}`" for key, value in details.items() if value not in (None, "")]
+    lines = [
+        f"- {key}: `{plain(masked(value))}`" for key, value in details.items() if value not in (None, "")
+    ]
     lines += [f"- made from {plain(run.name)} (run {run.id})" for run in made_from if run]
     if command:
         # The fence is longer than any in the command, so that nothing in it is markup.

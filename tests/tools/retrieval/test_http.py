@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tests.build import OTHER_DOCUMENT
+from toolformer.credentials import masked
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.jobs import instantiate
 from toolformer.jobs.config import compose, validate
 from toolformer.lm.endpoint import MOST_BYTES
-from toolformer.results.provenance import masked
 from toolformer.tools.base import Fault, Result
 from toolformer.tools.retrieval.http import HttpRetriever
 from toolformer.tools.runtime import ToolRuntime

@@ -10,10 +10,10 @@ from typing import Any
 
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from toolformer.credentials import SECRETS
+from toolformer.credentials import is_secret, masked
 from toolformer.jobs.config import schema
+from toolformer.jobs.config.overrides import masked_overrides
 from toolformer.jobs.config.schema import Config, ToolConfig, adapter
-from toolformer.results.provenance import masked, masked_overrides
 from toolformer.step import ReadBy, all_settings, marks_of
 
 EVERY = "Every stage"
@@ -50,7 +50,7 @@ class Key:
         if value == MISSING:
             return ""
         plain = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
-        plain = masked(plain, name in SECRETS)
+        plain = masked(plain, is_secret(name))
         text = json.dumps(plain) if plain is None or isinstance(plain, bool) else str(plain)
         return text.replace("'", "") or "(empty)"
 

@@ -13,13 +13,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from toolformer.credentials import MASK
+from toolformer.credentials import MASK, masked
 from toolformer.decoding.settings import trained_on
 from toolformer.errors import UserError
 from toolformer.jobs.config.messages import one_line
 from toolformer.jobs.config.schema import OF_SOURCES, Config
 from toolformer.results import Results, Run
-from toolformer.results.provenance import masked
 from toolformer.step import Private, ReadBy, Setting, all_settings
 
 _GROUPS = ("hydra", "tool")

@@ -7,9 +7,9 @@ from typing import Any
 from hydra.errors import MissingConfigException, OverrideParseException
 from pydantic import ValidationError
 
-from toolformer.credentials import MASK, SECRETS
+from toolformer.credentials import MASK, is_secret, masked
 from toolformer.errors import near
-from toolformer.results.provenance import masked_overrides
+from toolformer.jobs.config.overrides import masked_overrides
 
 _QUOTING = (
     "; quote a value with letters beyond a to z, a comma, parenthesis, brace, colon or equals sign again inside the shell's quotes: "
@@ -78,5 +78,6 @@ def first_error(error: ValidationError, known: Collection[str] = ()) -> str:
     key = ".".join(map(str, path))
     if details["type"] == "unexpected_keyword_argument":
         return f"there is no key {key!r}{near(key, known)}"
-    value = repr(details["input"]) if SECRETS.isdisjoint(details["loc"]) else MASK
+    holds_secret = any(is_secret(str(part)) for part in details["loc"])
+    value = MASK if holds_secret else repr(masked(details["input"]))
     return f"{key} is {value}; {context.get('error', details['msg'])}"

@@ -79,7 +79,7 @@ def _read(entry: Any) -> Source:
         raise UserError("python is not a file, a module or FILE:FUNCTION; name a server's program in command")
     if source.command and not _is_name(source.command):
         raise UserError("command is the program alone; put its arguments in args")
-    if source.url is not None and re.search(r"//[^/]*@", source.url):
+    if source.url is not None and "@" in source.url.partition("?")[0]:
         raise UserError("url holds a name and a password; give them by headers, as $NAME")
     return source
 
