@@ -140,7 +140,7 @@ def perplexity(folder: Path, texts: list[str]) -> float:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     loss = targets = 0.0
     for text in texts:
-        ids = torch.tensor([tokenizer(text, add_special_tokens=False).input_ids + [tokenizer.eos_token_id]])
+        ids = torch.tensor([[tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False).input_ids]])
         with torch.no_grad():
             loss += float(model(input_ids=ids, labels=ids).loss) * (ids.shape[1] - 1)
         targets += ids.shape[1] - 1

@@ -81,7 +81,7 @@ def test_frozen_weights_are_bfloat16_and_adapters_float32(
 
 @pytest.mark.parametrize(
     ("name", "dtype", "pinned"),
-    [("gpt2", "float32", 388.63), ("gpt2", "bfloat16", 387.68), ("mixtral", "float32", 546.57)],
+    [("gpt2", "float32", 379.90), ("gpt2", "bfloat16", 378.13), ("mixtral", "float32", 527.43)],
 )
 def test_a_training_of_adapters_is_as_pinned(name: str, dtype: str, pinned: float, tmp_path: Path) -> None:
     """A change here needs a new VERSION of the train step."""

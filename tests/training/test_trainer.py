@@ -60,6 +60,20 @@ def test_a_finished_run_leaves_one_model_folder(gpt2_folder: Path, tmp_path: Pat
     assert again == result and logs == []
 
 
+@pytest.mark.parametrize("adds_bos", [False, True])
+@pytest.mark.parametrize("calls", [False, True])
+def test_the_heldout_perplexity_is_that_of_an_evaluation(adds_bos: bool, calls: bool, tmp_path: Path) -> None:
+    """Which disables calls for a model that was trained on them."""
+    folder = save_model("llama", tmp_path / "model")
+    build_tokenizer(adds_bos=adds_bos).save_pretrained(folder)
+    settings = replace(SETTINGS, sequence_length=64)
+    result, _ = run(folder, tmp_path / "out", settings, texts=ANNOTATED * 4 if calls else TEXTS)
+    model = LanguageModel.from_pretrained(result.model_path, "float32", "cpu")
+    nats, tokens = zip(*model.rolling_log_likelihoods(HELDOUT, calls=not calls), strict=True)
+    assert result.heldout_perplexity == pytest.approx(math.exp(-sum(nats) / sum(tokens)), rel=1e-5)
+    assert sum(nats) != pytest.approx(sum(n for n, _ in model.rolling_log_likelihoods(HELDOUT, calls)))
+
+
 def test_the_learning_rate_warms_up(gpt2_folder: Path, tmp_path: Path) -> None:
     last = {"constant": 1.0, "linear": 1 / 36, "cosine": (1 + math.cos(math.pi * 35 / 36)) / 2}
     for schedule, end in last.items():

@@ -7,7 +7,7 @@ Results of other versions are not used any more; a comment, a faster path or a b
 VERSIONS = {
     "annotate": 2,
     "generate": 2,
-    "train": 2,
+    "train": 3,
     "answer": 2,
     "evaluate": 3,
     "explain": 2,

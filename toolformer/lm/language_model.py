@@ -178,8 +178,8 @@ class LanguageModel:
         return self.bos_ids or [self._first_token()]
 
     def _first_token(self) -> int:
-        tokens = [self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, self.start_id]
-        return next(token for token in tokens if token is not None)
+        token = loading.first_token(self.tokenizer)
+        return self.start_id if token is None else token
 
     @torch.inference_mode()
     def forward(

@@ -199,6 +199,14 @@ def bos_ids(tokenizer: Any) -> list[int]:
     return next((list(full[:n]) for n in starts if full[n : n + len(plain)] == plain), [])
 
 
+def first_token(tokenizer: Any) -> int | None:
+    """The token before a text that nothing precedes: BOS, else EOS; None if the tokenizer has neither."""
+    token: int | None = (
+        tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
+    )
+    return token
+
+
 def start_token(tokenizer: Any, vocabulary: int, name: str) -> int:
     """The token that starts a call. UserError if the tokenizer has none, changes the text of calls, or is another model's.
 

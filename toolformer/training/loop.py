@@ -47,6 +47,8 @@ class PackedTrainer(Trainer):
     Args:
         started: start of the command (time.monotonic, in seconds).
         output_dir: the folder of model and checkpoints.
+        start_token: of calls, which held-out perplexity disables as the perplexity benchmarks do (paper, section 4.3); None
+            for a model that is trained on texts without calls.
         arguments: the Trainer's; `train_dataset` and `eval_dataset` are `PackedTexts`.
     """
 
@@ -57,6 +59,7 @@ class PackedTrainer(Trainer):
         objective: Objective,
         started: float,
         output_dir: Path,
+        start_token: int | None,
         **arguments: Any,
     ) -> None:
         self.model_config = arguments["model"].config
@@ -71,6 +74,7 @@ class PackedTrainer(Trainer):
         self.settings = settings
         self.training_objective = objective
         self.started = started
+        self.start_token = start_token
         self.folder = output_dir
         self.checkpoints = output_dir / checkpoints.CHECKPOINTS
         # Of the last evaluation: tokens [1, tokens] and their losses in nats [tokens - 1].
@@ -138,7 +142,7 @@ class PackedTrainer(Trainer):
         labels = inputs.pop("labels")
         inputs.pop("kinds")
         with self.compute_loss_context_manager():
-            losses = model(**inputs, targets=labels)["losses"]
+            losses = model(**inputs, targets=labels, without=self.start_token)["losses"]
         targets = labels[:, 1:] != IGNORED
         if self.first_document is None:
             length = int(targets[0].cumprod(0).sum())
@@ -233,7 +237,7 @@ class PackedTrainer(Trainer):
             saved = loading.load_weights(AutoModelForCausalLM, "causal language", str(folder), torch.float32)
         # In the precision of the evaluation: bfloat16 alone changes a loss by more than a tenth of a nat.
         with torch.autocast("cpu", torch.bfloat16, enabled=self.args.bf16):
-            losses = token_losses(saved.eval()(ids, use_cache=False).logits, ids)[0]
+            losses = token_losses(saved.eval()(ids, use_cache=False).logits, ids, self.start_token)[0]
         difference = float((losses - expected).abs().mean())
         if not difference <= (_ROUNDING_BF16 if self.args.bf16 else _ROUNDING):
             shutil.rmtree(folder, ignore_errors=True)

@@ -23,14 +23,17 @@ CHUNK = 2**27
 """Logits of a chunk, at most; 0.5 GiB in float32. Smaller micro batches are computed at once, which is faster."""
 
 
-def token_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """[sequences, tokens - 1]: the loss of each target in nats, in float32; 0 where there is none."""
-    losses = _cross_entropy(logits.flatten(0, 1), _following(labels).flatten())
+def token_losses(logits: torch.Tensor, labels: torch.Tensor, without: int | None = None) -> torch.Tensor:
+    """[sequences, tokens - 1]: the loss of each target in nats, in float32; 0 where there is none.
+
+    The token `without` has probability 0 wherever it is not the target; only where no gradient is needed.
+    """
+    losses = _cross_entropy(logits.flatten(0, 1), _following(labels).flatten(), without)
     return losses.view(labels.shape)[:, :-1]
 
 
 def return_losses(model: Any, tokens: int) -> None:
-    """Lets `model(..., targets=labels)` return `{"losses": token_losses(logits, labels)}`, for labels [sequences, tokens].
+    """Lets `model(..., targets=labels)` return `{"losses": token_losses(logits, labels, without)}`, labels [sequences, tokens].
 
     The model's forward is replaced, so that this also works once DeepSpeed, adapters or torch.compile wrap the model.
 
@@ -45,7 +48,13 @@ def return_losses(model: Any, tokens: int) -> None:
     model.has_separate_head = None if chunks > 1 else False
 
     @functools.wraps(whole)
-    def forward(self: Any, *arguments: Any, targets: torch.Tensor | None = None, **options: Any) -> Any:
+    def forward(
+        self: Any,
+        *arguments: Any,
+        targets: torch.Tensor | None = None,
+        without: int | None = None,
+        **options: Any,
+    ) -> Any:
         if targets is None:
             return whole(self, *arguments, **options)
         if self.has_separate_head is None:
@@ -53,10 +62,10 @@ def return_losses(model: Any, tokens: int) -> None:
         options.pop("num_items_in_batch", None)
         if self.has_separate_head:
             hidden = self.base_model(*arguments, **options).last_hidden_state
-            return {"losses": _chunked_losses(self, hidden, targets, chunks)}
+            return {"losses": _chunked_losses(self, hidden, targets, chunks, without)}
         logits = whole(self, *arguments, **options).logits
         sequences = zip(logits.split(1), targets.split(1), strict=True)  # in float32 one at a time
-        return {"losses": torch.cat([token_losses(*sequence) for sequence in sequences])}
+        return {"losses": torch.cat([token_losses(*sequence, without) for sequence in sequences])}
 
     model.forward = MethodType(forward, model)
 
@@ -116,7 +125,9 @@ def _try_head(model: Any) -> None:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def _chunked_losses(model: Any, hidden: torch.Tensor, labels: torch.Tensor, chunks: int) -> torch.Tensor:
+def _chunked_losses(
+    model: Any, hidden: torch.Tensor, labels: torch.Tensor, chunks: int, without: int | None
+) -> torch.Tensor:
     """`token_losses` from hidden states [sequences, tokens, size]; positions without a target cost nothing."""
     following = _following(labels).flatten()
     positions = (following != IGNORED).nonzero().flatten()
@@ -125,15 +136,18 @@ def _chunked_losses(model: Any, hidden: torch.Tensor, labels: torch.Tensor, chun
     parts = zip(hidden.flatten(0, 1)[positions].split(sizes), following[positions].split(sizes), strict=True)
 
     def losses_of(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return _cross_entropy(_head(model, hidden[None])[0], targets)
+        return _cross_entropy(_head(model, hidden[None])[0], targets, without)
 
     losses = [checkpoint(losses_of, *part, use_reentrant=False, preserve_rng_state=False) for part in parts]
     zeros = torch.zeros(following.shape, device=hidden.device)
     return zeros.index_put((positions,), torch.cat(losses)).view(labels.shape)[:, :-1]
 
 
-def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor, without: int | None) -> torch.Tensor:
     """[tokens]: loss of each target in nats, in float32; 0 for ignored ones."""
+    if without is not None:
+        logits = logits.clone()
+        logits[targets != without, without] = -torch.inf
     return torch.nn.functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="none")
 
 

@@ -147,7 +147,7 @@ class TrainingResult:
     best_step: int
     """Step of that checkpoint."""
     heldout_perplexity: float
-    """At that step: exp of the mean loss of the held-out tokens."""
+    """At that step: exp of the mean loss of the held-out tokens, as the benchmark `heldout_perplexity` has it."""
     initial_heldout_perplexity: float
     """Before the first step."""
     steps: int

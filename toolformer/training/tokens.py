@@ -13,7 +13,14 @@ import numpy as np
 
 from toolformer.calls import ARROW, END, ApiCall, insert, linearise
 from toolformer.errors import UserError
-from toolformer.lm.loading import bos_ids, encode, encode_continuation, token_positions, tokens_of
+from toolformer.lm.loading import (
+    bos_ids,
+    encode,
+    encode_continuation,
+    first_token,
+    token_positions,
+    tokens_of,
+)
 
 TEXT, CALL, RESULT = 0, 1, 2
 """Kinds of tokens: of the text, of a call up to its arrow, and after the arrow, bracket included."""
@@ -40,7 +47,7 @@ class AnnotatedText:
 
 @dataclass(frozen=True)
 class TokenizedTexts:
-    """Documents as token ids: BOS (if the tokenizer adds one), the text, EOS."""
+    """Documents as token ids: BOS (if the tokenizer adds one), the text, EOS; of held-out texts see `tokenize`."""
 
     ids: np.ndarray
     """All documents one after another, int32 [tokens]."""
@@ -58,12 +65,18 @@ class TokenizedTexts:
         return list(np.diff(self.starts).tolist())
 
 
-def tokenize(texts: Sequence[str | AnnotatedText], tokenizer: Any) -> TokenizedTexts:
-    """Texts as tokens, without empty ones. UserError without any token, or without an EOS token."""
+def tokenize(texts: Sequence[str | AnnotatedText], tokenizer: Any, heldout: bool = False) -> TokenizedTexts:
+    """Texts as tokens, without empty ones. UserError without any token, or without an EOS token.
+
+    Args:
+        heldout: as perplexity benchmarks read a text: the first token is predicted too, after the token that precedes a text,
+            and no EOS follows.
+    """
     if tokenizer.eos_token_id is None:
         raise UserError("model: its tokenizer has no EOS token to end a document with; choose another model")
-    head = [(token, TEXT) for token in bos_ids(tokenizer)]
-    tail = [(tokenizer.eos_token_id, TEXT)]
+    before = [first_token(tokenizer)] if heldout else []
+    head = [(token, TEXT) for token in (*before, *bos_ids(tokenizer))]
+    tail = [] if heldout else [(tokenizer.eos_token_id, TEXT)]
     documents: list[np.ndarray] = []
     for first in range(0, len(texts), _TEXTS_PER_CALL):
         batch = [

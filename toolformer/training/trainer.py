@@ -109,6 +109,8 @@ def _trainer(
     dtype = torch.bfloat16 if settings.lora_rank and arguments.bf16 else torch.float32
     has_calls = any(isinstance(text, AnnotatedText) and text.calls for text in texts)
     model, tokenizer = loading.load_causal(model_path, dtype, has_calls)
+    vocabulary = model.config.get_text_config().vocab_size
+    start_token = loading.start_token(tokenizer, vocabulary, model_path) if has_calls else None
     check_context(model, settings)
     trained = model
     if settings.lora_rank:
@@ -141,6 +143,7 @@ def _trainer(
         objective=objective,
         started=started,
         output_dir=output_dir,
+        start_token=start_token,
         model=trained,
         args=arguments,
         data_collator=collator(model, tokenizer, isolation, length),
@@ -187,7 +190,7 @@ def _pack_heldout(
     heldout: Sequence[str], tokenizer: Any, isolation: Isolation, settings: TrainingSettings, multiple: int
 ) -> PackedTexts:
     """The sequences to evaluate on: every held-out text, or every window of a long one, once."""
-    documents, size = tokenize(heldout, tokenizer), settings.sequence_length
+    documents, size = tokenize(heldout, tokenizer, heldout=True), settings.sequence_length
     in_order = range(len(documents))
     layout = (
         one_per_sequence(documents.lengths, in_order, size)
