@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from scripts import sums
 from toolformer.annotation.results import DATASET, SCHEMAS
-from toolformer.calls import ApiCall, find_calls, insert, linearise, parse
+from toolformer.calls import ApiCall, find_calls, insert, linearise
 from toolformer.data import demo_corpus
 from toolformer.data.files import DEMO_SPLITS
 from toolformer.data.parquet import read_table
@@ -248,7 +248,8 @@ def _annotation(run: Run, texts: set[str]) -> dict[str, pa.Table | Path]:
     """All candidates, the calls of C*, and the texts that were written for this project."""
     candidates = read_table(run.folder / "candidates.parquet").to_pylist()
     for row in candidates:
-        row["result"] = _cut(row["result"])
+        if row["call"]:
+            row["call"]["result"] = _cut(row["call"]["result"])
     tables = {"candidates.parquet": pa.Table.from_pylist(candidates, schema=SCHEMAS["candidates.parquet"])}
     plain: dict[str, str] = {}
     for name in ("dataset_plain.parquet", "documents_without_calls.parquet"):
@@ -263,14 +264,9 @@ def _annotation(run: Run, texts: set[str]) -> dict[str, pa.Table | Path]:
 
 def _called(row: Row, text: str | None) -> Row:
     """A row of C* with the results of its calls cut, and its text if that is published."""
-    written = [parse(call["written"]) for call in row["calls"]]
-    cut = [call.with_result(_cut(call.result) or "") for call in written]
-    calls = [
-        {**old, "result": _cut(old["result"]), "written": linearise(call)[1:]}
-        for old, call in zip(row["calls"], cut, strict=True)
-    ]
-    positions = [call["position"] for call in row["calls"]]
-    return {**row, "calls": calls, "text": text and insert(text, [*zip(positions, cut, strict=True)])}
+    calls = [{**call, "result": _cut(call["result"])} for call in row["calls"]]
+    placed = [(call["position"], ApiCall.of_row(call)) for call in calls]
+    return {**row, "calls": calls, "text": text and insert(text, placed)}
 
 
 def _answers(path: Path, task: str) -> pa.Table:

@@ -16,7 +16,7 @@ from toolformer.annotation.funnel import STEPS
 from toolformer.annotation.merge import decide, kept_calls, merge
 from toolformer.annotation.results import LEAK, SCHEMAS, leaks_of, with_decisions
 from toolformer.annotation.shards import CANDIDATES
-from toolformer.calls import ApiCall, linearise
+from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.reporting import tables
 from toolformer.reporting.data import Evidence, Score
@@ -154,11 +154,11 @@ def write_annotation(folder: Path, rows: Sequence[Any] = ROWS) -> dict[str, Path
     """The artifacts of a generate run by name, as the stage writes them."""
     candidates: list[dict[str, Any]] = []
     for doc_id, tool, position, sample, call_input, result, status, gain in rows:
-        call = linearise(ApiCall(NAMES[tool], call_input, quoted=tool == "qa")).strip()
+        call = ApiCall(NAMES[tool], call_input, result, quoted=tool == "qa").as_row()
         row = {"doc_id": doc_id, "tool": tool, "position": position, "sample": sample, "call": call}
-        row |= {"call_input": call_input, "result": result, "status": status, "start_probability": 0.5}
+        row |= {"status": status, "start_probability": 0.5}
         if gain is not None:
-            row |= {"gain": gain, "loss_result": 1.0, "loss_no_result": 1.0 + gain, "loss_none": 1.0 + gain}
+            row |= {"loss_result": 1.0, "loss_no_result": 1.0 + gain, "loss_none": 1.0 + gain}
         candidates.append(dict.fromkeys(CANDIDATES.names) | row)
     decisions = decide(candidates, dict.fromkeys(NAMES, 1.0))
     kept = kept_calls(candidates, decisions)

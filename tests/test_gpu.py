@@ -8,6 +8,7 @@ import torch
 
 from tests.build import PIECES, random_documents, taught_model, tools
 from toolformer.annotation.candidates import Candidate, Window
+from toolformer.annotation.merge import gain, row
 from toolformer.annotation.score import score
 from toolformer.benchmarks import dateset
 from toolformer.benchmarks.tasks import question_prompt
@@ -63,7 +64,7 @@ def gains(model: LanguageModel, count: int) -> torch.Tensor:
         for index in range(8, len(encoding.ids) - 1, 8):
             call = ApiCall("Calculator", f"{index} + 1", f"{index + 1}")
             candidates.append(Candidate(window, "calculator", index, 0.0, call=call))
-    return torch.tensor([candidate.gain for candidate in score(model, candidates)])
+    return torch.tensor([gain(row(candidate)) for candidate in score(model, candidates)])
 
 
 @pytest.mark.real

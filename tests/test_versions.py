@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.build import smoke_words
+from toolformer.calls import ApiCall, linearise
 from toolformer.cli import main
 from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.evaluation.ladder.classes import RUNGS
@@ -30,8 +31,8 @@ from toolformer.step import Step, all_settings, normalised
 GOLDEN = Path(__file__).parent / "golden"
 UPDATE = "UPDATE_GOLDEN=1 pytest tests/test_versions.py"
 STEPS = ("annotate", "generate", "train", "answer", "evaluate", "explain", "prompted", "lora")
-CALLS = ("doc_id", "tool", "position", "sample", "call", "result", "status")
-LOSSES = ("start_probability", "loss_none", "loss_no_result", "loss_result", "gain")
+CALLS = ("doc_id", "tool", "position", "sample", "written", "call", "status")
+LOSSES = ("start_probability", "loss_none", "loss_no_result", "loss_result")
 INTERVAL = ("score", "ci_low", "ci_high")
 
 
@@ -44,7 +45,7 @@ def made(root: Path) -> dict[str, dict[str, Any]]:
     evaluated = {system: results.runs("evaluate", system=system)[0] for system in PAPER_SYSTEMS}
     parts: dict[str, tuple[Any, list[Any]]] = {
         "annotate": (
-            columns(table(annotated, "candidates"), CALLS),
+            columns(with_text(table(annotated, "candidates")), CALLS),
             columns(table(annotated, "candidates"), LOSSES),
         ),
         "generate": (
@@ -53,7 +54,7 @@ def made(root: Path) -> dict[str, dict[str, Any]]:
                 columns(table(annotated, "dataset_augmented"), ("doc_id", "text")),
                 columns(table(annotated, "dataset_plain"), ("doc_id", "text")),
             ],
-            columns(table(annotated, "candidates"), ("filter_gain",)),
+            columns(table(annotated, "candidates"), ("filter_gain", "threshold")),
         ),
         "train": (
             {data: [run.metrics["texts"], run.metrics["train_steps"]] for data, run in trained.items()},
@@ -111,6 +112,11 @@ def made(root: Path) -> dict[str, dict[str, Any]]:
 def table(run: Run, name: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = pq.read_table(run.folder / f"{name}.parquet").to_pylist()
     return rows
+
+
+def with_text(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Candidates with their calls as texts."""
+    return [{**row, "call": row["call"] and linearise(ApiCall.of_row(row["call"]))} for row in rows]
 
 
 def columns(rows: Iterable[Mapping[str, Any]], names: Iterable[str]) -> list[list[Any]]:

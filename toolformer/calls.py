@@ -21,9 +21,10 @@ text.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import regex
 
@@ -76,6 +77,15 @@ class ApiCall:
     def with_result(self, result: str) -> ApiCall:
         """The same call with a result, cleaned."""
         return replace(self, result=clean_result(result))
+
+    def as_row(self) -> dict[str, str | bool | None]:
+        """The call as the fields of a stored row: `name`, `input`, `quoted`, `result`."""
+        return {"name": self.tool, "input": self.input, "quoted": self.quoted, "result": self.result}
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> ApiCall:
+        """The inverse of `as_row`; other fields are ignored."""
+        return cls(row["name"], row["input"], row["result"], row["quoted"])
 
 
 def clean_result(text: str) -> str:

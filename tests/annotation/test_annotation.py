@@ -10,8 +10,9 @@ from tests import reference
 from tests.annotation.build import DOCUMENTS, QA, keep
 from tests.build import ARCHITECTURES, QA_PIECES, Recorder, taught_model
 from toolformer.annotation.candidates import SCORED, ToolSettings
+from toolformer.annotation.merge import gain
 from toolformer.annotation.pipeline import Annotator
-from toolformer.calls import call_end, linearise
+from toolformer.calls import ApiCall, call_end
 from toolformer.data import Document, demo_corpus
 from toolformer.jobs import instantiate
 from toolformer.jobs.config import compose, validate
@@ -43,14 +44,13 @@ def compare(
             assert made["start_probability"] == pytest.approx(one.start_probability, abs=1e-4)
             assert (made["status"] == SCORED) == (one.call is not None), (made, one)
             if one.call is None or one.losses is None:
-                assert made["call"] in (one.text, f"[{one.text}") or call_end(one.text) is not None
+                assert made["written"] == one.text or call_end(one.text) is not None
                 continue
             scored += 1
-            assert made["call"] == linearise(replace(one.call, result=None)).strip()
-            assert made["result"] == one.call.result
+            assert ApiCall.of_row(made["call"]) == one.call
             losses = (made["loss_result"], made["loss_no_result"], made["loss_none"])
             assert losses == pytest.approx(one.losses, abs=1e-4)
-            assert made["gain"] == pytest.approx(one.gain, abs=1e-4)
+            assert gain(made) == pytest.approx(one.gain, abs=1e-4)
         best = reference.kept(expected, settings.filter_threshold)
         stayed += len(best)
         positions = language_model.encode_text(document.text).positions

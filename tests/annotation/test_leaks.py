@@ -76,7 +76,10 @@ def test_a_text_is_read_once_for_all_its_calls(
             return re.finditer(r"\d+", text)
 
     monkeypatch.setattr(leaks, "_NUMBER", Read())
-    rows = [row | {"call_input": "1 + 2"} for row in rows_of(tiny_gpt2, {1: 1.0, 2: 1.0, 3: 1.0})]
+    rows = [
+        row | {"call": row["call"] | {"input": "1 + 2"}}
+        for row in rows_of(tiny_gpt2, {1: 1.0, 2: 1.0, 3: 1.0})
+    ]
     leaks_of(rows, DOCUMENTS)
     assert texts.count(DOCUMENTS[0].text) == 1
 

@@ -57,7 +57,6 @@ def scored(window: Any, i: int, sample: int = 0, **losses: float) -> dict[str, A
 def test_the_baseline_is_chosen_after_scoring(tiny_gpt2: LanguageModel) -> None:
     window = whole_windows(tiny_gpt2)[0]
     rows = [scored(window, 2)]
-    assert rows[0]["gain"] == 0.5  # the file keeps the paper's
     assert gain(rows[0]) == 0.5 and gain(rows[0], "plain") == 2.0
     assert keep(rows, {"qa": 1.0}) == {}
     ((kept,),) = keep(rows, {"qa": 1.0}, "plain").values()
@@ -74,6 +73,7 @@ def test_every_scored_call_is_kept_or_has_a_reason(tiny_gpt2: LanguageModel) -> 
     decisions = decide(rows, {"qa": 1.0})
     reasons = [BEATEN, "", BEATEN, BELOW, NO_GAIN, "malformed call"]
     assert [decision.reason for decision in decisions] == reasons
+    assert [decision.threshold for decision in decisions] == [1.0] * 4 + [None] * 2
     assert [decision.gain for decision in decisions[:4]] == pytest.approx([1.1, 1.3, 1.2, 0.3])
     assert decisions[4].gain is decisions[5].gain is None
     ((kept,),) = keep(rows, {"qa": 1.0}).values()
@@ -81,7 +81,7 @@ def test_every_scored_call_is_kept_or_has_a_reason(tiny_gpt2: LanguageModel) -> 
 
 
 def test_an_unscored_gain_counts_as_its_bound(tiny_gpt2: LanguageModel) -> None:
-    bounded = scored(whole_windows(tiny_gpt2)[0], 2, loss_none=1.2) | {"loss_no_result": None, "gain": None}
+    bounded = scored(whole_windows(tiny_gpt2)[0], 2, loss_none=1.2) | {"loss_no_result": None}
     for baseline in ("paper", "plain"):
         (decision,) = decide([bounded], {"qa": 1.0}, baseline)
         assert (decision.reason, decision.gain) == (BELOW, pytest.approx(0.2))
@@ -103,12 +103,11 @@ def test_every_threshold_from_the_floor_on_keeps_the_same_calls(
     calling_model: LanguageModel, floor: float, above: float, seed: int
 ) -> None:
     full, bounded = rows_from(calling_model, None, seed), rows_from(calling_model, floor, seed)
-    assert all(found["gain"] is not None for found in full if found["status"] == "scored")
     for found, exact in zip(bounded, full, strict=True):
-        assert found["gain"] in (None, pytest.approx(exact["gain"], abs=1e-5))
-        if found["status"] == "scored" and found["gain"] is None:
-            bound = found["loss_none"] - found["loss_result"]
-            assert exact["gain"] <= bound + 1e-5 and bound < floor
+        if found["status"] == "scored" and found["loss_no_result"] is None:
+            assert gain(exact) <= gain(found) + 1e-5 and gain(found) < floor
+        else:
+            assert gain(found) == (None if gain(exact) is None else pytest.approx(gain(exact), abs=1e-5))
     for threshold in (floor, floor + above):
         kept = [keep(rows, {"qa": threshold}) for rows in (full, bounded)]
         texts = [[merge(each, of.get(each.doc_id, []))["text"] for each in DOCUMENTS] for of in kept]
@@ -117,7 +116,7 @@ def test_every_threshold_from_the_floor_on_keeps_the_same_calls(
 
 def test_a_threshold_below_the_floor_is_refused(calling_model: LanguageModel, tmp_path: Path) -> None:
     rows = rows_from(calling_model, 0.5)
-    assert any(row["status"] == "scored" and row["gain"] is None for row in rows)
+    assert any(row["status"] == "scored" and row["loss_no_result"] is None for row in rows)
     with pytest.raises(UserError, match="^filter_threshold: -9 is below score.floor"):
         keep(rows, {"qa": -9.0})
     keep(rows, {"qa": -9.0}, PLAIN)

@@ -4,6 +4,7 @@ import pytest
 
 from tests import reference
 from tests.annotation.build import candidate, whole_window, whole_windows
+from toolformer.annotation.merge import gain, row
 from toolformer.annotation.score import WEIGHTS, score
 from toolformer.calls import ApiCall
 from toolformer.data import Document
@@ -29,7 +30,7 @@ def test_losses_and_gains_are_those_of_the_reference(language_model: LanguageMod
             reference.loss(language_model, text, i, each) for each in (call, call.with_result(""), None)
         ]
         assert [one.loss_result, one.loss_no_result, one.loss_none] == pytest.approx(losses, abs=1e-4)
-        assert one.gain == pytest.approx(min(one.loss_none, one.loss_no_result) - one.loss_result)
+        assert gain(row(one)) == pytest.approx(min(one.loss_none, one.loss_no_result) - one.loss_result)
 
 
 def test_the_call_survives_in_the_loss_of_a_long_text(tiny_gpt2: LanguageModel) -> None:

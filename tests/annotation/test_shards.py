@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from toolformer.annotation.results import KeepRules, write_results
 from toolformer.annotation.shards import SHARD, BrokenShard, ShardStore, documents_of
+from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.storage import sha256
@@ -23,8 +24,8 @@ from toolformer.tools.runtime import Usage
 
 ROW = {
     "doc_id": "d", "tool": "calculator", "position": 4, "token_position": 2, "start_probability": 0.25, "sample": 0,
-    "call": "[Calculator(1 + 2)]", "call_input": "1 + 2", "result": "3", "status": "scored",
-    "loss_result": 1.0, "loss_no_result": 2.0, "loss_none": 1.5, "gain": 0.5,
+    "written": "Calculator(1 + 2)]", "call": ApiCall("Calculator", "1 + 2", "3").as_row(), "status": "scored",
+    "loss_result": 1.0, "loss_no_result": 2.0, "loss_none": 1.5,
 }  # fmt: skip
 TEXT = {"text": "1 + 2", "url": "https://example.org", "date": datetime.date(2020, 8, 14)}
 DOCUMENTS = [
@@ -37,7 +38,7 @@ FUNNEL = {"calculator": {"documents": 1, "reasons": {"a cue before a number": 1}
 def written(folder: Path) -> ShardStore:
     folder.mkdir(exist_ok=True)
     store = ShardStore(folder)
-    store.write("one", [ROW, {**ROW, "sample": 1, "gain": None}], FUNNEL, DOCUMENTS, 1.5)
+    store.write("one", [ROW, {**ROW, "sample": 1, "call": None}], FUNNEL, DOCUMENTS, 1.5)
     return store
 
 
@@ -46,7 +47,7 @@ def test_a_shard_is_read_as_written(tmp_path: Path) -> None:
     table = store.read("one")
     nothing = dict.fromkeys(TEXT)
     assert table.schema.equals(SHARD)
-    assert table.to_pylist() == [ROW | TEXT, ROW | {"sample": 1, "gain": None} | nothing]
+    assert table.to_pylist() == [ROW | TEXT, ROW | {"sample": 1, "call": None} | nothing]
     assert documents_of(table) == [Document("d", **TEXT)]  # type: ignore[arg-type]
     assert json.loads(table.schema.metadata[b"funnel"]) == FUNNEL
     assert table.schema.metadata[b"seconds"] == b"1.500"

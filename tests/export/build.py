@@ -4,7 +4,6 @@ import json
 import random
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 
 from toolformer.annotation.merge import KeptCall, merge
 from toolformer.annotation.results import SCHEMAS
-from toolformer.calls import ApiCall, linearise, parse
+from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.export import FORMATS
 from toolformer.export.formats import Source
@@ -64,8 +63,10 @@ def candidates_of(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             **{"doc_id": row["doc_id"], "tool": call["tool"], "position": call["position"]},
-            "call": f"[Harmful({call['position']})]" if harms else _without_result(call["written"]),
-            **{"result": call["result"], "status": "scored", "kept": not harms},
+            "call": {**call, "name": "Harmful", "input": str(call["position"]), "quoted": False}
+            if harms
+            else call,
+            **{"status": "scored", "kept": not harms},
             "filter_gain": -1.0 if harms else call["gain"],
             "loss_none": 3.0,
             "loss_result": 4.0 if harms else 3.0 - call["gain"],
@@ -74,10 +75,6 @@ def candidates_of(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         for call in row["calls"]
         for harms in (False, True)
     ]
-
-
-def _without_result(written: str) -> str:
-    return linearise(replace(parse(written), result=None)).strip()
 
 
 def annotate(results: Results, rows: Sequence[dict[str, Any]], model: Path) -> Run:

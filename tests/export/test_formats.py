@@ -8,7 +8,7 @@ from datasets import load_dataset
 
 from tests.build import Capture, Refused, tiny_tokenizer
 from tests.export.build import rows_of, trained, write
-from toolformer.calls import linearise, parse
+from toolformer.calls import ApiCall, linearise
 from toolformer.cli import main
 from toolformer.export import FORMATS
 from toolformer.results import Results, Run
@@ -41,7 +41,7 @@ def test_an_exported_folder_is_read_by_load_dataset(
     if name == "datasets":
         assert annotation.digests["dataset_augmented.parquet"] in card
         assert {call["gain"] for call in data[0]["calls"]} == {1.5}
-        assert all(linearise(parse(call["written"])) in data[0]["text"] for call in data[0]["calls"])
+        assert all(linearise(ApiCall.of_row(call)) in data[0]["text"] for call in data[0]["calls"])
 
 
 @pytest.mark.parametrize(

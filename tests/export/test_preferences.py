@@ -17,8 +17,7 @@ EARLIER = ApiCall("Calculator", "800 / 2", "400")
 
 
 def row(position: int, call: ApiCall, gain: float | None, kept: bool = False, **more: Any) -> dict[str, Any]:
-    written = linearise(replace(call, result=None)).strip()
-    row = {"doc_id": "a", "tool": "calculator", "position": position, "call": written, "result": call.result}
+    row = {"doc_id": "a", "tool": "calculator", "position": position, "call": call.as_row()}
     losses = {"loss_none": 3.0, "loss_result": None if gain is None else 3.0 - gain}
     return {**row, **losses, "filter_gain": gain, "kept": kept, **more}
 

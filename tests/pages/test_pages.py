@@ -81,7 +81,7 @@ def test_every_command_of_the_tutorial_runs(place: Path, tutorial: list[str], ca
     assert [len(results.runs(stage)) for stage in ("generate", "train", "evaluate")] == [2, 2, 4]
     for run in results.runs("generate"):
         rows: list[dict[str, Any]] = pq.read_table(run.folder / "candidates.parquet").to_pylist()
-        scored = [(row["call_input"], row["result"]) for row in rows if row["status"] == "scored"]
+        scored = [(row["call"]["input"], row["call"]["result"]) for row in rows if row["status"] == "scored"]
         inputs, answers = zip(*scored, strict=True)
         assert {"14", "9"} & set(inputs)
         assert list(answers) == [result.text for result in FunctionTool("roman.py:roman").run(inputs, [])]
@@ -110,7 +110,7 @@ def test_every_command_of_the_page_of_extensions_runs(place: Path, capsys: Captu
     (path,) = place.glob("runs/generate/*/candidates.parquet")
     rows = pq.read_table(path).to_pylist()
     assert {row["doc_id"] for row in rows} <= {"1", "2", "3", "4"}
-    assert any(row["call_input"] == "Mars" and row["result"] == "2" for row in rows)
+    assert ("Mars", "2") in [(row["call"]["input"], row["call"]["result"]) for row in rows if row["call"]]
     (run,) = Results(Path("runs")).runs("evaluate")
     assert {"moons_quiz", "dateset"} <= set(run.tasks) and run.tasks["moons_quiz"]["n"] == 2
     report = (place / "runs" / "report" / "default" / "report.md").read_text(encoding="utf-8")

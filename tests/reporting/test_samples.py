@@ -15,6 +15,7 @@ from toolformer.annotation import merge
 from toolformer.annotation.merge import decide
 from toolformer.annotation.results import SCHEMAS, with_decisions
 from toolformer.annotation.shards import CANDIDATES
+from toolformer.calls import ApiCall
 from toolformer.data.sampling import Sample, hash64
 from toolformer.errors import UserError
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
@@ -148,20 +149,21 @@ def test_a_file_of_too_many_equal_rows_is_refused(
         candidate_stats.examples(files)
 
 
-NO_GAIN = {"status": "scored", "call_input": "1", "result": "1"}
+CALL = ApiCall("Calculator", "1", "1").as_row()
 
 
 def candidate(doc_id: str, tool: str, position: int, gain: float | None, **more: Any) -> dict[str, Any]:
-    row = {"doc_id": doc_id, "tool": tool, "position": position, "sample": 0, "call": "[Calculator(1)]"}
+    row = {"doc_id": doc_id, "tool": tool, "position": position, "sample": 0, "call": CALL}
+    row |= {"status": "scored"}
     if gain is not None:
-        row |= {"gain": gain, "loss_result": 1.0, "loss_no_result": 1.0 + gain, "loss_none": 1.0 + gain}
-    return dict.fromkeys(CANDIDATES.names) | row | NO_GAIN | more
+        row |= {"loss_result": 1.0, "loss_no_result": 1.0 + gain, "loss_none": 1.0 + gain}
+    return dict.fromkeys(CANDIDATES.names) | row | more
 
 
 ROWS = [
-    candidate("math", "calculator", 10, None, call_input=None, result=None, status="malformed call"),
-    candidate("date", "calculator", 3, None, call_input=None, result=None, status="malformed call"),
-    candidate("date", "calculator", 3, None, result=None, status="invalid expression"),
+    candidate("math", "calculator", 10, None, call=None, status="malformed call"),
+    candidate("date", "calculator", 3, None, call=None, status="malformed call"),
+    candidate("date", "calculator", 3, None, call=CALL | {"result": None}, status="invalid expression"),
     candidate("date", "qa", 3, 1.0),
     candidate("nile", "calculator", 4, -0.5),
     candidate("nile", "calculator", 5, None, status="result not ahead"),

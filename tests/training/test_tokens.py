@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.build import TRAINING_TEXT, tiny_model, tiny_tokenizer
 from toolformer.annotation.merge import KeptCall, merge
-from toolformer.calls import ApiCall, parse
+from toolformer.calls import ApiCall, insert
 from toolformer.data import Document
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.loading import tokens_of
@@ -115,7 +115,7 @@ def test_a_call_inside_a_token_splits_the_text_there(tokenizer: Any) -> None:
     for places in [(), *((place,) for place in range(1, 18)), (2, 6, 6, 9)]:
         text = AnnotatedText("The population is", tuple((place, call) for place in places))
         ids = tokenize([text], tokenizer).ids.tolist()[:-1]
-        assert tokenizer.decode(ids, skip_special_tokens=True) == text.written
+        assert tokenizer.decode(ids, skip_special_tokens=True) == insert(text.plain, text.calls)
 
 
 plain_texts = st.text(alphabet="ab 1.,\n[]", max_size=30)
@@ -129,8 +129,8 @@ def test_a_row_of_c_star_is_trained_on_as_it_is_written(plain: str, places: list
         for n, place in enumerate(sorted(places))
     ]
     row: Any = merge(Document("d", plain), kept)
-    text = AnnotatedText(plain, tuple((call["position"], parse(call["written"])) for call in row["calls"]))
-    assert text.written == row["text"]
+    text = AnnotatedText(plain, tuple((call["position"], ApiCall.of_row(call)) for call in row["calls"]))
+    assert insert(text.plain, text.calls) == row["text"]
     if plain:
         tokenizer: Any = MODELS["gpt2"].tokenizer
         ids = tokenize([text], tokenizer).ids.tolist()

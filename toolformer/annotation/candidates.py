@@ -162,13 +162,6 @@ class Candidate:
         assert position is not None  # propose offers no position inside a character
         return position
 
-    @property
-    def gain(self) -> float | None:
-        """L⁻ − L⁺ in nats: how much the result helps the model (paper, section 2)."""
-        if self.loss_result is None or self.loss_no_result is None or self.loss_none is None:
-            return None
-        return min(self.loss_none, self.loss_no_result) - self.loss_result
-
 
 def windows(
     language_model: LanguageModel,

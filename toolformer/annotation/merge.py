@@ -12,7 +12,7 @@ from typing import Any
 
 from toolformer.annotation.candidates import SCORED, Candidate
 from toolformer.annotation.shards import CANDIDATES
-from toolformer.calls import ApiCall, insert, linearise, parse
+from toolformer.calls import ApiCall, insert
 from toolformer.data import Document
 from toolformer.errors import UserError
 
@@ -36,12 +36,10 @@ class KeptCall:
 
 def row(candidate: Candidate) -> dict[str, object]:
     """The candidate as a row of `candidates.parquet`."""
-    call = candidate.call
     values = {
         "doc_id": candidate.window.document.doc_id,
-        "call": linearise(replace(call, result=None)).strip() if call else candidate.text,
-        "call_input": call.input if call else None,
-        "result": call.result if call else None,
+        "written": candidate.text,
+        "call": candidate.call.as_row() if candidate.call else None,
     }
     return {name: values[name] if name in values else getattr(candidate, name) for name in CANDIDATES.names}
 
@@ -54,6 +52,8 @@ class Decision:
     """L⁻ − L⁺ in nats (`gain`)."""
     reason: str = ""
     """Why the candidate is not kept; empty if it is."""
+    threshold: float | None = None
+    """The gain in nats that it had to reach; None if its gain decided nothing."""
 
 
 def gain(entry: Mapping[str, Any], baseline: str = PAPER) -> float | None:
@@ -106,6 +106,7 @@ def decide(
     best: dict[tuple[str, str, int], tuple[float, int, int]] = {}
     for n, entry in enumerate(rows):
         worth, by_chance = gain(entry, baseline), entry["tool"] in chance.shares
+        threshold = None if by_chance else thresholds[entry["tool"]]
         if entry["status"] != SCORED:
             decisions.append(Decision(None, entry["status"]))
         elif worth is None:
@@ -114,15 +115,15 @@ def decide(
             decisions.append(Decision(worth, LEAKS))
         elif by_chance and not chance.draws(entry):
             decisions.append(Decision(worth, NOT_DRAWN))
-        elif not by_chance and worth < thresholds[entry["tool"]]:
-            decisions.append(Decision(worth, BELOW))
-        elif not by_chance and baseline == PAPER and entry["loss_no_result"] is None:
+        elif threshold is not None and worth < threshold:
+            decisions.append(Decision(worth, BELOW, threshold))
+        elif threshold is not None and baseline == PAPER and entry["loss_no_result"] is None:
             raise UserError(
-                f"filter_threshold: {thresholds[entry['tool']]:g} is below score.floor, for which tool {entry['tool']} was "
+                f"filter_threshold: {threshold:g} is below score.floor, for which tool {entry['tool']} was "
                 "scored; annotate again with a lower score.floor"
             )
         else:
-            decisions.append(Decision(worth, BEATEN))
+            decisions.append(Decision(worth, BEATEN, threshold))
             key = entry["doc_id"], entry["tool"], entry["position"]
             rank = 0.0 if by_chance else worth, -entry["sample"], n
             best[key] = max(best.get(key, rank), rank)
@@ -136,7 +137,7 @@ def kept_calls(rows: Sequence[Mapping[str, Any]], decisions: Sequence[Decision])
     documents: dict[str, list[KeptCall]] = {}
     for entry, decision in zip(rows, decisions, strict=True):
         if not decision.reason and decision.gain is not None:
-            call = KeptCall(entry["position"], entry["tool"], executed_call(entry), decision.gain)
+            call = KeptCall(entry["position"], entry["tool"], ApiCall.of_row(entry["call"]), decision.gain)
             documents.setdefault(entry["doc_id"], []).append(call)
     return {
         doc_id: sorted(calls, key=lambda call: (call.position, call.tool))
@@ -149,22 +150,10 @@ def merge(document: Document, kept: Sequence[KeptCall]) -> dict[str, object]:
     return {
         "text": insert(document.text, [(call.position, call.call) for call in kept]),
         "calls": [
-            {
-                "position": call.position,
-                "tool": call.tool,
-                "input": call.call.input,
-                "result": call.call.result,
-                "gain": call.gain,
-                "written": linearise(call.call).strip(),
-            }
+            {"position": call.position, "tool": call.tool, **call.call.as_row(), "gain": call.gain}
             for call in kept
         ],
         "url": document.url,
         "date": document.date.isoformat() if document.date else None,
         "doc_id": document.doc_id,
     }
-
-
-def executed_call(entry: Mapping[str, Any]) -> ApiCall:
-    """The executed call of a row, written as the model wrote it (quoted or not)."""
-    return parse(entry["call"]).with_result(entry["result"])

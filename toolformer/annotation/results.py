@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from toolformer.annotation.candidates import SCORED
 from toolformer.annotation.leaks import Terms
 from toolformer.annotation.merge import PAPER, Chance, Decision, decide, kept_calls, merge
-from toolformer.annotation.shards import CANDIDATES, BrokenShard, ShardStore, documents_of, usage_of
+from toolformer.annotation.shards import CALL, CANDIDATES, BrokenShard, ShardStore, documents_of, usage_of
+from toolformer.calls import parse
 from toolformer.data import Document
 from toolformer.data.sampling import Sample
 from toolformer.errors import UserError
@@ -34,18 +35,16 @@ CHARACTERS_TO_READ = 100_000_000
 ROW_GROUP = 10_000
 """Minimum rows per row group of a results file."""
 _TEXT = pa.string()
-_CALL = {
-    "position": pa.int64(),
-    **dict.fromkeys(("tool", "input", "result"), _TEXT),
-    "gain": pa.float64(),
-    "written": _TEXT,
-}
-"""A call of C*: `position` is its character offset in the plain text, `written` the call as it is in the text."""
+_CALL = {"position": pa.int64(), "tool": _TEXT, **CALL, "gain": pa.float64()}
+"""A call of C*: `position` is its character offset in the plain text, `tool` the tool's key in the configuration."""
 DATASET = pa.schema(
     {"text": _TEXT, "calls": pa.list_(pa.struct(_CALL)), "url": _TEXT, "date": _TEXT, "doc_id": _TEXT}
 )
-DECISIONS = pa.schema({"kept": pa.bool_(), "reason": _TEXT, "filter_gain": pa.float64()})
-"""Columns of the filter: whether a call is in C*, why not (else empty), and its gain under the run's baseline."""
+DECISIONS = pa.schema(
+    {"kept": pa.bool_(), "reason": _TEXT, "filter_gain": pa.float64(), "threshold": pa.float64()}
+)
+"""Columns of the filter: whether a call is in C*, why not (else empty), its gain under the run's baseline, and the gain that it
+had to reach (null if its gain decided nothing); both in nats."""
 LEAK = pa.field("leak", _TEXT)
 """What a scored call holds that appears only after it, separated by `; `; empty if nothing."""
 SCHEMAS = {
@@ -129,7 +128,7 @@ def leaks_of(rows: Sequence[Mapping[str, Any]], documents: Iterable[Document]) -
     """By index the scored calls that leak (`Terms.leaked`), with what they hold that appears only after them."""
     terms = {document.doc_id: Terms(document.text) for document in documents}
     leaks = {
-        n: "; ".join(terms[row["doc_id"]].leaked(row["position"], row["call_input"]))
+        n: "; ".join(terms[row["doc_id"]].leaked(row["position"], row["call"]["input"]))
         for n, row in enumerate(rows)
         if row["status"] == SCORED
     }
@@ -171,13 +170,32 @@ def _columns(schema: pa.Schema) -> set[str]:
 def with_decisions(table: pa.Table, decisions: Sequence[Decision]) -> pa.Table:
     """Candidates with the columns `DECISIONS`."""
     columns = [
-        {"kept": not decision.reason, "reason": decision.reason, "filter_gain": decision.gain}
+        {
+            "kept": not decision.reason,
+            "reason": decision.reason,
+            "filter_gain": decision.gain,
+            "threshold": decision.threshold,
+        }
         for decision in decisions
     ]
     decided = pa.Table.from_pylist(columns, schema=DECISIONS)
     for name in DECISIONS.names:
         table = table.append_column(name, decided[name])
     return table
+
+
+def calls_as_structs(table: pa.Table) -> pa.Table:
+    """Candidates that an earlier release stored, with the column `call` of this one.
+
+    There `call` is the call as text, or what was written in its place, and `call_input` and `result` are columns.
+    """
+    calls = [
+        None if row["call_input"] is None else replace(parse(row["call"]), result=row["result"]).as_row()
+        for row in table.select(["call", "call_input", "result"]).to_pylist()
+    ]
+    written = table["call"]
+    table = table.drop_columns(["call", "call_input", "result"]).append_column("written", written)
+    return table.append_column("call", pa.array(calls, CANDIDATES.field("call").type))
 
 
 def _dataset(rows: Iterable[dict[str, object]]) -> pa.Table:

@@ -26,17 +26,22 @@ from toolformer.errors import UserError, one_line
 from toolformer.storage import acquired, atomic_file, atomic_write, lock_file, locked, sha256, writing
 from toolformer.tools.runtime import Usage
 
-_LOSSES = ("loss_result", "loss_no_result", "loss_none", "gain")
+CALL = {"name": pa.string(), "input": pa.string(), "quoted": pa.bool_(), "result": pa.string()}
+"""The fields of a call (`ApiCall.as_row`)."""
+_LOSSES = ("loss_result", "loss_no_result", "loss_none")
 CANDIDATES = pa.schema(
     {
         **dict.fromkeys(("doc_id", "tool"), pa.string()),
         **dict.fromkeys(("position", "token_position"), pa.int64()),
         "start_probability": pa.float64(),
         "sample": pa.int64(),
-        **dict.fromkeys(("call", "call_input", "result", "status"), pa.string()),
+        "written": pa.string(),
+        "call": pa.struct(CALL),
+        "status": pa.string(),
         **dict.fromkeys(_LOSSES, pa.float64()),
     }
 )
+"""A sampled call: `written` is the model's text after the start token, `call` what it was read as, null if that is not a call."""
 _TEXT = {"text": pa.string(), "url": pa.string(), "date": pa.date32()}
 SHARD = pa.unify_schemas([CANDIDATES, pa.schema(_TEXT)])
 """Rows of a shard: candidates; the first one of each document has its text, URL and date."""

@@ -101,8 +101,9 @@ def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
 
 FORMATS: Mapping[str, Format] = {
     "datasets": Format(
-        "All of C\\*: `text` with its calls, and `calls` with tool, input, result, gain (nats) and the character `position` in "
-        "the plain text. The plain text is `text` without each call's `written` form and the blank before it.",
+        "All of C\\*: `text` with its calls, and `calls`, each with `tool`, `name`, `input`, `result`, `gain` (nats) and the "
+        "character `position` in the plain text. In `text` a call is ` [name(input) -> result]`, its input in double quotes where "
+        "`quoted`.",
         "data/train.parquet",
         _datasets,
     ),

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolformer.annotation.score import HORIZON
-from toolformer.calls import ApiCall, insert, linearise, parse
+from toolformer.calls import ApiCall, insert, linearise
 from toolformer.errors import UserError
 from toolformer.jobs.generate import read_dataset
 from toolformer.lm.loading import token_positions, tokens_of
@@ -73,7 +73,8 @@ def find_preferences(
         if row["doc_id"] in texts and row["filter_gain"] is not None:
             positions.setdefault((row["doc_id"], row["position"]), []).append(row)
             if row["kept"]:
-                kept.setdefault(row["doc_id"], []).append((row["position"], _executed(row)))
+                call = ApiCall.of_row(row["call"])
+                kept.setdefault(row["doc_id"], []).append((row["position"], call))
     preferences: list[Preference] = []
     for (doc_id, position), rows in positions.items():
         calls = sorted(kept.get(doc_id, ()), key=lambda item: item[0])
@@ -92,19 +93,16 @@ def _choose(
     best = max((row for row in rows if row["kept"]), key=lambda row: float(row["filter_gain"]), default=None)
     harmful = [row for row in rows if not row["kept"] and 0 < _harm(row) >= margin]
     least_harmful = min(harmful, key=_harm, default=None)
-    if best:
-        yield _executed(best), None
+    chosen = ApiCall.of_row(best["call"]) if best else None
+    if chosen:
+        yield chosen, None
     if least_harmful:
-        yield _executed(best) if best else None, _executed(least_harmful)
+        yield chosen, ApiCall.of_row(least_harmful["call"])
 
 
 def _harm(row: Mapping[str, Any]) -> float:
     """Nats by which a call with its result raises the loss of the text without a call."""
     return float(row["loss_result"] - row["loss_none"])
-
-
-def _executed(row: Mapping[str, Any]) -> ApiCall:
-    return parse(row["call"]).with_result(row["result"])
 
 
 def paired_rows(preferences: Sequence[Preference], tokenizer: Any) -> list[dict[str, str]]:

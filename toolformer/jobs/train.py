@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyarrow.parquet import read_metadata
 
 from toolformer.annotation.results import HELDOUT
-from toolformer.calls import parse
+from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.jobs import instantiate, steps
@@ -271,7 +271,7 @@ def annotated_text(row: Mapping[str, Any]) -> AnnotatedText:
     """A row of `rows_to_train` as it is tokenised: the plain text and its calls."""
     from toolformer.training.tokens import AnnotatedText
 
-    calls = tuple((call["position"], parse(call["written"])) for call in row["calls"])
+    calls = tuple((call["position"], ApiCall.of_row(call)) for call in row["calls"])
     return AnnotatedText(row["plain"], calls)
 
 

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from toolformer.annotation.execute import LOOK_AHEAD
 from toolformer.annotation.merge import BELOW, PAPER
-from toolformer.annotation.results import LEAK
-from toolformer.calls import ApiCall, linearise, parse
+from toolformer.annotation.results import LEAK, calls_as_structs
+from toolformer.calls import ApiCall, linearise
 from toolformer.data.parquet import batch_rows, read_table
 from toolformer.errors import UserError
 from toolformer.reporting import paper
@@ -51,8 +51,11 @@ Files = Mapping[str, Path]
 def batches(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
     """The rows of a file, a few thousand in memory at a time."""
     with pq.ParquetFile(path, pre_buffer=False) as file:
-        for batch in file.iter_batches(batch_rows(file, columns, ROWS), columns=list(columns)):
-            yield pa.Table.from_batches([batch])
+        is_earlier = "call" in columns and pa.types.is_string(file.schema_arrow.field("call").type)
+        read = [*({*columns} - {"written"}), "call_input", "result"] if is_earlier else list(columns)
+        for batch in file.iter_batches(batch_rows(file, read, ROWS), columns=read):
+            table = pa.Table.from_batches([batch])
+            yield calls_as_structs(table).select(columns) if is_earlier else table
 
 
 def by_document(
@@ -235,12 +238,13 @@ def _passages(files: Files, rows: Sequence[Row]) -> list[Passage]:
     """Scored candidates, with `kept`, in their texts."""
     ids = {row["doc_id"] for row in rows}
     documents = texts(files, ids)
-    candidates = of_documents(files["candidates.parquet"], [*_KEY, "call", "result"], ids)
-    written = {tuple(row[name] for name in _KEY): row for row in candidates}
+    candidates = of_documents(files["candidates.parquet"], [*_KEY, "call"], ids)
+    calls = {
+        tuple(row[name] for name in _KEY): ApiCall.of_row(row["call"]) for row in candidates if row["call"]
+    }
     passages = []
     for row in rows:
-        source = written[tuple(row[name] for name in _KEY)]
-        call = parse(source["call"]).with_result(source["result"] or "")
+        call = calls[tuple(row[name] for name in _KEY)]
         text = documents[row["doc_id"]]["text"]
         passages.append(passage(row["tool"], text, row["position"], call, row["gain"], row["kept"]))
     return passages
@@ -264,9 +268,9 @@ def lost(path: Path, tried: Mapping[str, int]) -> dict[str, dict[str, int]]:
     """How far each tool's texts (`tried` of them) came with their best call, by the names of `FATES`; they add up."""
     counts = {tool: Counter[int]() for tool in tried}
     columns = {name: ds.field(name) for name in ("doc_id", "tool", "filter_gain")}
-    columns |= {"malformed": ds.field("call_input").is_null() | (ds.field("status") == LOOK_AHEAD)}
-    columns |= {"failed": ds.field("result").is_null(), "below": ds.field("reason") == BELOW}
-    read = ["doc_id", "tool", "call_input", "status", "result", "reason", "filter_gain"]
+    columns |= {"malformed": ds.field("call").is_null() | (ds.field("status") == LOOK_AHEAD)}
+    columns |= {"failed": ds.field("call", "result").is_null(), "below": ds.field("reason") == BELOW}
+    read = ["doc_id", "tool", "call", "status", "reason", "filter_gain"]
     for table in by_document(path, read, columns):
         gain = table["filter_gain"].to_numpy().astype(float)
         malformed, failed, below = (table[name].to_numpy() for name in ("malformed", "failed", "below"))

@@ -7,12 +7,14 @@ hashes, whose texts a generate run stores, and evenly spaced questions. It state
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
+from toolformer.calls import ApiCall, linearise
 from toolformer.data.parquet import read_table
 from toolformer.data.sampling import Sample, hash64
 from toolformer.evaluation.ladder.classes import CLASSES
@@ -32,7 +34,7 @@ LONGEST_RESULT = 1_000
 TARGETS = 20
 UNPUBLISHED = "The text of this question is not published with the answers."
 
-_COLUMNS = "doc_id tool position sample call result start_probability kept reason filter_gain".split()
+_COLUMNS = "doc_id tool position sample written call start_probability kept reason filter_gain".split()
 _WRITTEN = ("completion", "prediction")
 _CALL = ("tool", "call_input", "call_result", "failed")
 _FIGURES = ("score", "tokens", "seconds")
@@ -110,12 +112,13 @@ def _draw(annotation: Annotation, limit: int) -> tuple[list[str], int]:
 
 
 def _candidate(row: Row, document: int, tools: Sequence[str]) -> Row:
+    call = ApiCall.of_row(row["call"]) if row["call"] else None
     return {
         **{name: row[name] for name in ("position", "sample", "kept", "reason")},
         "document": document,
         "tool": tools.index(row["tool"]),
-        "call": _cut(row["call"]),
-        "result": _cut(row["result"]),
+        "call": _cut(linearise(replace(call, result=None)).strip() if call else row["written"]),
+        "result": _cut(call.result) if call else None,
         "gain": _rounded(row["filter_gain"]),
         "start": _rounded(row["start_probability"]),
         "losses": [_rounded(row[name]) for name in candidate_stats.LOSSES],

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from toolformer.calls import ARROW, END, ApiCall, insert, linearise
+from toolformer.calls import ARROW, END, ApiCall, linearise
 from toolformer.errors import UserError
 from toolformer.lm.loading import (
     bos_ids,
@@ -38,11 +38,6 @@ class AnnotatedText:
 
     plain: str
     calls: tuple[tuple[int, ApiCall], ...] = ()
-
-    @property
-    def written(self) -> str:
-        """The text with its calls."""
-        return insert(self.plain, self.calls)
 
 
 @dataclass(frozen=True)

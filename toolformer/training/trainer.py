@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,8 @@ def train(
     arguments = _arguments(settings, rate, folder, accumulation)
     resume = None
     if rank() == 0:
-        written = [text if isinstance(text, str) else text.written for text in texts]
-        digest = hashlib.sha256(json.dumps([written, list(heldout)]).encode()).hexdigest()
+        content = json.dumps([list(texts), list(heldout)], default=asdict)
+        digest = hashlib.sha256(content.encode()).hexdigest()
         dtype = loading.dtype_name(settings.dtype, settings.device)
         checkpoints.check_owner(folder, {"texts": digest[:16], "processes": processes(), "dtype": dtype})
         resume = checkpoints.latest_intact(folder)
