@@ -84,8 +84,9 @@ class ApiCall:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> ApiCall:
-        """The inverse of `as_row`; other fields are ignored."""
-        return cls(row["name"], row["input"], row["result"], row["quoted"])
+        """The inverse of `as_row`; other fields are ignored, and a result that is not clean is cleaned."""
+        result = row["result"]
+        return cls(row["name"], row["input"], None if result is None else clean_result(result), row["quoted"])
 
 
 def clean_result(text: str) -> str:
