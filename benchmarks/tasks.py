@@ -3,13 +3,62 @@
 A document is a row as benchmarks/loaders/ makes it; `results` is lm-eval's list with one answer.
 """
 
+import datetime
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolformer.benchmarks.metrics import score_first_words, score_math
+from toolformer.benchmarks.metrics import as_number, as_written, score_first_words, score_math
 
 Doc = Mapping[str, Any]
+
+
+def answers_of(doc: Doc) -> list[str]:
+    """The right answers of a document: its field `answers`, or else `answer`.
+
+    A text or a number, a list of them, or SQuAD's and MLQA's objects with a `text`. ValueError for other forms, or without a text.
+
+    >>> answers_of({"answers": {"text": ["Paris"], "answer_start": [0]}}), answers_of({"answer": 7.0})
+    (['Paris'], ['7'])
+    """
+    name = "answers" if "answers" in doc or "answer" not in doc else "answer"
+    value = doc.get(name)
+    value = value.get("text") if isinstance(value, Mapping) else value
+    values = value if isinstance(value, list | tuple) else [value]
+    texts = [item.get("text") if isinstance(item, Mapping) else item for item in values]
+    if not texts or not all(_is_answer(text) for text in texts):
+        expected = "a text, a number, a list of them, or an object with the field `text`"
+        raise ValueError(f"field `{name}` is {reprlib.repr(doc.get(name))}; it must be {expected}")
+    return [text if isinstance(text, str) else as_written(text) for text in texts]
+
+
+def _is_answer(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number or (isinstance(value, str) and bool(value.strip()))
+
+
+def number_of(doc: Doc) -> str:
+    """The right answer of a math problem; ValueError if it is not one number."""
+    answers = answers_of(doc)
+    if len(answers) > 1:
+        raise ValueError(f"the problem has {len(answers)} answers; it must have one number")
+    as_number(answers[0])
+    return answers[0]
+
+
+def day_of(doc: Doc) -> str | None:
+    """The day on which a question is asked, YYYY-MM-DD: the field `current_date`; None without one. ValueError for other forms."""
+    value = doc.get("current_date")
+    if value is None or value == "":
+        return None
+    try:
+        day = (
+            value if isinstance(value, datetime.date) else datetime.datetime.strptime(str(value), "%Y-%m-%d")
+        )
+    except ValueError:
+        raise ValueError(f"field `current_date` is {reprlib.repr(value)}; it must be YYYY-MM-DD") from None
+    return f"{day:%Y-%m-%d}"
 
 
 def problem_of(doc: Doc) -> str:
@@ -48,22 +97,22 @@ def passage_prompt(doc: Doc) -> str:
 
 def math_score(doc: Doc, results: Sequence[str]) -> dict[str, float]:
     """100 or 0: ASDiv, SVAMP and MAWPS (paper, section 4.2.2)."""
-    return {"score": 100.0 * score_math(results[0], doc["answer"])}
+    return {"score": 100.0 * score_math(results[0], number_of(doc))}
 
 
 def answer_in_5_words(doc: Doc, results: Sequence[str]) -> dict[str, float]:
     """100 or 0: LAMA, TempLAMA and Dateset (paper, sections 4.2.1 and 4.2.5)."""
-    return {"score": 100.0 * score_first_words(results[0], doc["answers"], words=5)}
+    return {"score": 100.0 * score_first_words(results[0], answers_of(doc), words=5)}
 
 
 def answer_in_10_words(doc: Doc, results: Sequence[str]) -> dict[str, float]:
     """100 or 0: MLQA (paper, section 4.2.4)."""
-    return {"score": 100.0 * score_first_words(results[0], doc["answers"], words=10)}
+    return {"score": 100.0 * score_first_words(results[0], answers_of(doc), words=10)}
 
 
 def answer_in_20_words(doc: Doc, results: Sequence[str]) -> dict[str, float]:
     """100 or 0: question answering (paper, section 4.2.3)."""
-    return {"score": 100.0 * score_first_words(results[0], doc["answers"], words=20)}
+    return {"score": 100.0 * score_first_words(results[0], answers_of(doc), words=20)}
 
 
 def perplexity_results(doc: Doc, results: Sequence[float]) -> dict[str, tuple[float, int]]:

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from lm_eval.tasks import TaskManager
 
-from toolformer.benchmarks import GROUPS, TASKS
+from toolformer.benchmarks import GROUPS, TASKS, tasks
 from toolformer.benchmarks.loaders.sources import as_splits
 from toolformer.errors import UserError, one_line
 
@@ -29,15 +29,15 @@ def user_tasks(tasks_dir: str | Path | None) -> dict[str, Path]:
             raise UserError(f"paths.tasks_dir: {file} cannot be read: {one_line(error)}") from error
     manager = TaskManager(include_path=folder, include_defaults=False)
     files = {name: manager.task_index[name].yaml_path for name in manager.all_subtasks}
-    tasks = {name: file for name, file in files.items() if file is not None}
-    if not tasks:
+    found = {name: file for name, file in files.items() if file is not None}
+    if not found:
         raise UserError(
             f"paths.tasks_dir: {folder} holds no task file; a task is a .yaml file with a key `task`"
         )
-    for name, file in tasks.items():
+    for name, file in found.items():
         if name in TASKS or name in GROUPS:
             raise UserError(f"paths.tasks_dir: {file}: a task named {name} already exists; rename this one")
-    return tasks
+    return found
 
 
 def deciding_files(folder: Path) -> list[Path]:
@@ -54,8 +54,8 @@ def deciding_files(folder: Path) -> list[Path]:
 def fit(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:
     """Checks lm-eval's `task` of the file `path`, and takes the requested subset of its rows.
 
-    From here on every score is checked: those of an empty and a right answer now, the others as they are computed.
-    UserError if it is not answered in words, its rows have no unique ids, or its scores are not numbers from 0 to 100.
+    Every score is checked from here on: of every row those of an empty and a right answer now, the others as they are computed.
+    UserError if it is not answered in words, its rows have no unique ids, answers or prompts, or its scores are not from 0 to 100.
     """
     config, split = task.config, task.config.test_split
     if task.OUTPUT_TYPE != "generate_until":
@@ -72,6 +72,11 @@ def fit(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:
     if metadata.get("subset") is not None:
         task.dataset[split] = as_splits(config.task, list(task.dataset[split]), metadata)["test"]
     score_of: Callable[[Any, Any], Any] = task.process_results
+    rule = (
+        config.process_results
+        if getattr(config.process_results, "__module__", "") == tasks.__name__
+        else None
+    )
 
     def score(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
         where = f"{path}: process_results on the row {doc['id']!r}"
@@ -84,17 +89,35 @@ def fit(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:
             raise UserError(f"{where} gives the score {value}; it must be from 0 to 100")
         return {"score": value}
 
-    first = task.dataset[split][0]
-    score(first, [""])
-    right = score(first, [str(targets(first, task.doc_to_target(first))[0])])["score"]
-    if 0.0 < right <= 1.0:
+    rights: list[float] = []
+    for row in task.test_docs():
+        try:
+            tasks.day_of(row)
+            if rule:  # the user's own rule may read any form
+                tasks.number_of(row) if rule is tasks.math_score else tasks.answers_of(row)
+        except ValueError as error:
+            raise UserError(f"{path}: the row {row['id']!r}: {error}; fix the row") from error
+        try:
+            task.doc_to_text(row)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise UserError(
+                f"{path}: doc_to_text on the row {row['id']!r} gives no prompt: {reason}"
+            ) from error
+        score(row, [""])
+        rights.append(score(row, [str(targets(row, task.doc_to_target(row))[0])])["score"])
+    if not rights:
+        raise UserError(f"{path}: the split {split} has no rows; name another test_split, or other data")
+    if 0.0 < max(rights) <= 1.0:
         raise UserError(
-            f"{path}: process_results gives {right:g} to a right answer; scores are from 0 to 100"
+            f"{path}: process_results gives {max(rights):g} to a right answer; scores are from 0 to 100"
         )
     task.process_results = score
 
 
 def targets(document: Mapping[str, Any], target: Any) -> list[Any]:
     """The right answers: the document's, or else its task's target."""
-    answers = document.get("answers", document.get("answer", target))
-    return list(answers) if isinstance(answers, list | tuple) else [answers]
+    try:
+        return tasks.answers_of(document)
+    except ValueError:  # of a form that only the user's own rule reads
+        return list(target) if isinstance(target, list | tuple) and target else [target]

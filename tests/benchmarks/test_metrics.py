@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolformer.benchmarks import metrics
+from toolformer.benchmarks import metrics, tasks
 from toolformer.benchmarks.loaders import lama
 from toolformer.benchmarks.loaders import math as problems
 from toolformer.benchmarks.metrics import as_number, number_in, score_first_words, score_math, words_of
@@ -20,7 +20,7 @@ from toolformer.statistics import crossed, paired
 
 
 @pytest.mark.parametrize(
-    "module", [metrics, paired, crossed, lama, problems, gold], ids=lambda module: module.__name__
+    "module", [metrics, tasks, paired, crossed, lama, problems, gold], ids=lambda module: module.__name__
 )
 def test_the_examples_in_the_docstrings_hold(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0 < doctest.testmod(module).attempted

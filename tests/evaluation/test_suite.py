@@ -11,6 +11,7 @@ from lm_eval.api.instance import Instance
 from tests.build import Parrot, task_config, write, write_math
 from tests.pages.page import Page
 from toolformer.benchmarks import DATA_FILES, GROUPS, TASKS
+from toolformer.decoding.lm_eval_model import generation_limits
 from toolformer.errors import UserError
 from toolformer.evaluation import suite
 from toolformer.statistics.intervals import score_interval
@@ -161,6 +162,18 @@ def test_a_users_tasks_stand_beside_the_projects(tasks: Path) -> None:
         ("metric: score", "metric: exact_match", "a metric_list of `score` alone"),
         ('"id": str(number), ', "", "moons.yaml: the rows have no field `id`"),
         ('"id": str(number)', '"id": "same"', "moons.yaml: several rows have the id 'same'"),
+        ('"answers": answers', '"answers": [answers]', r"the row '0': field `answers` is \[\['2', 'two'\]\]; it must be a text, a"),
+        ('"answers": answers', '"answers": answers if number == 0 else []', r"the row '1': field `answers` is \[\]; it must be"),
+        ('"answers": answers', '"answers": [" "]', r"the row '0': field `answers` is \[' '\]"),
+        ('"answers": answers', '"right": answers', "the row '0': field `answers` is None"),
+        ("answer_in_5_words", "math_score", "the row '0': the problem has 2 answers; it must have one number"),
+        ('"answers": answers', '"answers": answers, "current_date": "04/03/2021"', "the row '0': field `current_date` is '04/03/2021'"),
+        ('"answers": answers', '"answers": answers, "current_date": "2021-13-01"', "it must be YYYY-MM-DD; fix the row"),
+        ('"question": question', '"question": question if number == 0 else None', "doc_to_text on the row '1' gives no prompt: Attr"),
+        ("until: []", "until: [5]", r"moons.yaml: generation_kwargs .*: until is \[5\]; it must be a list of texts"),
+        ("until: []", "until: {a: b}", "moons.yaml: generation_kwargs .*: until is {'a': 'b'}"),
+        ("max_gen_toks: 24", "max_gen_toks: -1", "max_gen_toks is -1; it must be a whole number of at least 1"),
+        ("do_sample: false", "top_k: 5", "top_k=5 changes nothing: decoding is greedy"),
     ],
 )  # fmt: skip
 def test_a_users_task_that_cannot_be_used_is_one_line(tasks: Path, old: str, new: str, message: str) -> None:
@@ -170,6 +183,29 @@ def test_a_users_task_that_cannot_be_used_is_one_line(tasks: Path, old: str, new
         file.write_text(file.read_text().replace(old, new))
     with pytest.raises(UserError, match=message):
         suite.load_tasks(["moons_quiz"], tasks_dir=tasks)
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["answers[0]", "answers", '{"text": answers, "answer_start": [0]}', '[{"text": text} for text in answers]', "int(answers[0])",
+     "[float(answers[0])]", "tuple(answers)"],
+)  # fmt: skip
+def test_answers_of_any_usual_form_are_read(tasks: Path, form: str) -> None:
+    code = tasks / "quiz.py"
+    code.write_text(code.read_text().replace('"answers": answers', f'"answers": {form}'))
+    loaded = suite.load_tasks(["moons_quiz"], tasks_dir=tasks)
+    lm = Parrot(lambda doc: " 2 moons" if "Mars" in doc["question"] else " 12 of them")
+    result = suite.evaluate_tasks(lm, loaded)["moons_quiz"]
+    assert [sample["score"] for sample in result.samples] == [100.0, 0.0]
+    assert all(isinstance(text, str) for sample in result.samples for text in sample["target"])
+
+
+@pytest.mark.parametrize("until", ['""', '[""]', '["", ""]', "null"])
+def test_an_empty_stop_text_ends_no_answer(tasks: Path, until: str) -> None:
+    file = tasks / "moons.yaml"
+    file.write_text(file.read_text().replace("until: []", f"until: {until}"))
+    (request, *_) = suite.requests(suite.load_tasks(["moons_quiz"], tasks_dir=tasks))["generate_until"]
+    assert generation_limits("moons_quiz", request.args[1]) == (24, ())
 
 
 def test_a_copy_of_the_data_is_the_same_data(tmp_path: Path) -> None:

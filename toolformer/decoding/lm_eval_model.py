@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
+from toolformer.benchmarks.tasks import day_of
 from toolformer.decoding.completion import Completion
 from toolformer.decoding.recording import AnswerFile, Question, Record
 from toolformer.errors import UserError
@@ -37,6 +38,27 @@ TEXTS_AT_ONCE = 8
 """Whole texts scored between two writes of the answer file."""
 CHARACTERS_AT_ONCE = 20_000
 """Of either, so that an interruption loses no more than a few minutes."""
+
+
+def generation_limits(task: str, settings: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
+    """The number of new tokens and the texts that end an answer, of a task's `generation_kwargs`; an empty text ends none.
+
+    UserError for settings that greedy decoding does not read, or of a wrong type.
+    """
+    where = f"{task}: generation_kwargs (--gen_kwargs)"
+    for name, value in settings.items():
+        if name not in READ and value not in (None, NEUTRAL.get(name)):
+            raise UserError(
+                f"{where}: {name}={value} changes nothing: decoding is greedy and reads {', '.join(READ)} only; leave it out"
+            )
+    until = settings.get("until") or ()
+    stop = (until,) if isinstance(until, str) else until
+    if not isinstance(stop, list | tuple) or not all(isinstance(text, str) for text in stop):
+        raise UserError(f"{where}: until is {until!r}; it must be a list of texts (numbers in quotes)")
+    limit = settings.get("max_gen_toks") or settings.get("max_new_tokens") or NEW_TOKENS
+    if type(limit) is not int or limit < 1:
+        raise UserError(f"{where}: max_gen_toks is {limit!r}; it must be a whole number of at least 1")
+    return limit, tuple(text for text in stop if text)
 
 
 class ToolformerLM(LM):
@@ -112,21 +134,21 @@ class ToolformerLM(LM):
     def _question(self, request: Instance) -> Question:
         """A generation request as a question; UserError if it has settings that greedy decoding does not read."""
         prompt, settings = request.args
-        for name, value in settings.items():
-            if name not in READ and value not in (None, NEUTRAL.get(name)):
-                raise UserError(
-                    f"{request.task_name}: {name}={value} of generation_kwargs (--gen_kwargs) changes nothing: decoding is "
-                    f"greedy and reads {', '.join(READ)} only; leave it out"
-                )
+        new_tokens, stop = generation_limits(request.task_name or "", settings)
         off = frozenset(self.switched_off.get(request.task_name or "", ()))
-        until: str | Sequence[str] = settings.get("until") or ()
         document = request.doc if isinstance(request.doc, Mapping) else {}
+        try:
+            day = day_of(document)
+        except ValueError as error:
+            raise UserError(
+                f"{request.task_name}: the row {document.get('id', request.doc_id)!r}: {error}"
+            ) from error
         return Question(
             prompt=prompt,
-            max_new_tokens=int(settings.get("max_gen_toks") or settings.get("max_new_tokens") or NEW_TOKENS),
-            stop=(until,) if isinstance(until, str) else tuple(until),
+            max_new_tokens=new_tokens,
+            stop=stop,
             switched_off=tuple(sorted(off)),
-            date=document.get("current_date") or (self._day if self._clocks - off else None),
+            date=day or (self._day if self._clocks - off else None),
             source_id=document.get("source_id"),
         )
 

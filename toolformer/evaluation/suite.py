@@ -21,6 +21,7 @@ from toolformer.benchmarks.metrics import as_written
 from toolformer.benchmarks.user_tasks import deciding_files, fit, targets, user_tasks
 from toolformer.benchmarks.wordings import reworded
 from toolformer.decoding.call_state import Completion
+from toolformer.decoding.lm_eval_model import generation_limits
 from toolformer.decoding.recording import Record
 from toolformer.errors import UserError, near
 from toolformer.statistics.intervals import (
@@ -100,6 +101,8 @@ def load_tasks(
         task = loaded["tasks"][name]
         if name in files:
             fit(files[name], task, metadata)
+        if task.OUTPUT_TYPE == "generate_until":
+            generation_limits(str(files.get(name, name)), task.config.generation_kwargs or {})
         if wording != PAPER and task.OUTPUT_TYPE == "generate_until":
             task.config.doc_to_text = reworded(name, task.config.doc_to_text, wording)
     if ids is not None:
