@@ -26,7 +26,7 @@ def answers_of(doc: Doc) -> list[str]:
     value = doc.get(name)
     value = value.get("text") if isinstance(value, Mapping) else value
     values = value if isinstance(value, list | tuple) else [value]
-    texts = [item.get("text") if isinstance(item, Mapping) else item for item in values]
+    texts: list[Any] = [item.get("text") if isinstance(item, Mapping) else item for item in values]
     if not texts or not all(_is_answer(text) for text in texts):
         expected = "a text, a number, a list of them, or an object with the field `text`"
         raise ValueError(f"field `{name}` is {reprlib.repr(doc.get(name))}; it must be {expected}")
