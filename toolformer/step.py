@@ -71,6 +71,31 @@ class Private(Mark):
 
 
 @dataclasses.dataclass(frozen=True)
+class Content(Mark):
+    """Of an argument of a tool: a file or a folder, or several, whose content decides answers and not its place."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelName(Mark):
+    """Of an argument of a tool: a model, or the model of a tokenizer. Of a folder the content decides, else the name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Code(Mark):
+    """Of an argument of a tool: a function, `module:function` or `file.py:function`. Its file decides, and its name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Words(Mark):
+    """Of an argument of a tool: a command line. The words decide, and so do the files that they name (`--config=FILE`)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Server(Mark):
+    """Of an argument of a tool: the address of a server whose model another argument names. Its path decides."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Varies(Mark):
     """A setting in which evaluations that share a table may differ: it makes the table's rows, columns or samples."""
 

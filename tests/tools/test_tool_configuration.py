@@ -69,11 +69,14 @@ def cache_name(config: Config, key: str) -> str | None:
 
 
 LOOKUP = """
+from typing import Annotated
+
+from toolformer.step import NOTHING, ModelName
 from toolformer.tools.base import Tool
 
 class Lookup(Tool):
     name = "QA"
-    def __init__(self, words=3, version="", **_):
+    def __init__(self, words=3, version="", model: Annotated[str, ModelName()] = "", log: Annotated[str, NOTHING] = "", **_):
         self.version = version
     def run(self, inputs, documents):
         return []
@@ -99,6 +102,8 @@ def test_what_cached_results_depend_on(
     seen = [cache_name(config, "qa")]
     others = {"samples": 9, "filter_threshold": 0.1, "workers": 2, "timeout": 5.0, "tries": 2}
     config.tool["qa"] = replace(config.tool["qa"], **others)
+    assert cache_name(config, "qa") == seen[0]
+    arguments["log"] = "calls.log"
     assert cache_name(config, "qa") == seen[0]
     for change in (
         lambda: arguments.update(words="4"),
@@ -182,6 +187,59 @@ def test_a_function_that_was_moved_is_the_same_tool(tmp_path: Path) -> None:
         (tmp_path / folder / "mine.py").write_text(text)
         keys.append(annotation_key("double", f"tool_sources=[{tmp_path}/{folder}/mine.py]"))
     assert keys[0] == keys[1] != keys[2]
+
+
+DATA = """
+import csv
+from pathlib import Path
+
+ROWS = list(csv.DictReader((Path(__file__).parent / "data" / "stock.csv").open()))
+
+def shelf(item: str) -> str | None:
+    \"\"\"Look up a shelf.
+
+    >>> shelf("hammer")
+    'A1'
+    \"\"\"
+    text = Path(__file__).with_name("notes.txt").read_text()
+    return next((row["shelf"] for row in ROWS if row["item"] == item), text)
+"""
+
+
+@pytest.mark.parametrize("changed", [None, "data/stock.csv", "notes.txt", "extra/more.bin", "unread.csv"])
+def test_the_data_of_a_function_decides(tmp_path: Path, changed: str | None) -> None:
+    keys = []
+    for folder in ("first", "second"):
+        for name in ("data/stock.csv", "notes.txt", "extra/more.bin", "unread.csv"):
+            path = tmp_path / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("item,shelf\nhammer,A1\n")
+        (tmp_path / folder / "shop.py").write_text(DATA)
+        if folder == "second" and changed:
+            (tmp_path / folder / changed).write_text("item,shelf\nhammer,B2\n")
+        source = f"{{python: {tmp_path}/{folder}/shop.py, files: [{tmp_path}/{folder}/extra]}}"
+        keys.append(annotation_key("shelf", f"tool_sources=[{source}]"))
+    assert (keys[0] != keys[1]) is (changed not in (None, "unread.csv"))
+
+
+def test_the_code_of_a_tool_is_that_which_runs(tmp_path: Path) -> None:
+    """Edited during a run, it is another tool for the next command only."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "stock.csv").write_text("item,shelf\n")
+    (tmp_path / "shop.py").write_text(DATA)
+    before = annotation_key("shelf", f"tool_sources=[{tmp_path}/shop.py]")
+    (tmp_path / "shop.py").write_text(DATA + "\n# edited\n")
+    assert annotation_key("shelf", f"tool_sources=[{tmp_path}/shop.py]") == before
+
+
+def test_a_missing_file_of_a_tool_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "stock.csv").write_text("item,shelf\n")
+    (tmp_path / "shop.py").write_text(DATA)
+    source = f"tool_sources=[{{python: {tmp_path}/shop.py, files: [{tmp_path}/absent.csv]}}]"
+    config = validate(compose("generate", ["tools=[shelf]", source]))
+    with pytest.raises(UserError, match=r"tool.shelf.implementation.files: .*absent.csv"):
+        instantiate.tools(config)
 
 
 def test_all_arguments_of_a_users_class_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

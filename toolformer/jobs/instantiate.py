@@ -27,7 +27,7 @@ from toolformer.step import Step
 from toolformer.tools import prompt_sets
 from toolformer.tools.base import Tool
 from toolformer.tools.cache import ResultCache
-from toolformer.tools.identity import cache_key
+from toolformer.tools.identity import cache_key, check_files
 from toolformer.tools.prompt_sets import Prompt
 from toolformer.tools.runtime import Limits, ToolRuntime
 from toolformer.tools.user.describe import Description
@@ -70,7 +70,7 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
         tool = config.tool[key]
         arguments = {**tool.implementation, **(tool.inference if inference else {})}
         key_path = f"tool.{key}.implementation"
-        _check_files(key_path, arguments)
+        check_files(arguments, key_path)
         try:
             implementation = instantiate(arguments)
             if not isinstance(implementation, Tool):
@@ -95,21 +95,6 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
         limits = Limits(tool.timeout, tool.tries, tool.workers, tool.batch_size)
         made[key] = ToolRuntime(implementation, limits, cache)
     return made
-
-
-def _check_files(key_path: str, arguments: Mapping[str, Any]) -> None:
-    """Files and model folders that a tool would open at its first call, hours after the command was given."""
-    for name, value in arguments.items():
-        if isinstance(value, Mapping):
-            _check_files(f"{key_path}.{name}", value)
-        elif isinstance(value, str) and (
-            name.endswith("_path")
-            or (name in ("model", "tokenizer") and value.startswith(("/", "./", "../", "~")))
-        ):
-            if not Path(value).expanduser().exists():
-                raise UserError(
-                    f"{key_path}.{name}: there is no file or folder {value}; name one that is there"
-                )
 
 
 def tool_settings(config: Config, key: str) -> ToolSettings:

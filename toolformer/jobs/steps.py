@@ -328,10 +328,8 @@ def deciding_settings(config: Config, step: str, without: type[Mark] | None = No
     """
     settings = settings_of(config, step, without)
     for tool in settings.get("tool", {}).values():
-        target = tool.get("implementation", {}).get("_target_", "")
-        tool |= {
-            name: deciding(tool[name], target) for name in ("implementation", "inference") if name in tool
-        }
+        base = tool.get("implementation", {})
+        tool |= {name: deciding(tool[name], base) for name in ("implementation", "inference") if name in tool}
     hidden: dict[str, Any] = masked(settings, digest=True)
     return hidden
 
@@ -353,11 +351,11 @@ def _tool_files(config: Config, *, inference: bool) -> dict[str, Any]:
     Args:
         inference: also of the arguments that differ at inference, which no annotation reads.
     """
-    tools = {key: config.tool[key] for key in config.tools}
-    if not inference:
-        tools = {key: replace(tool, inference={}) for key, tool in tools.items()}
-    settings = {key: asdict(tool) for key, tool in tools.items()}
-    return {key: [versions(tool), files(tool)] for key, tool in settings.items()}
+    described: dict[str, Any] = {}
+    for key in config.tools:
+        base, more = config.tool[key].implementation, config.tool[key].inference if inference else {}
+        described[key] = [{**versions(base), **versions(more, base)}, files(base) + files(more, base)]
+    return described
 
 
 def _is_same_path(first: str, second: str) -> bool:

@@ -3,9 +3,11 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.seq2seq import Seq2SeqModel, is_encoder_decoder
+from toolformer.step import NOTHING, ModelName
 
 
 @functools.lru_cache(maxsize=4)
@@ -28,9 +30,9 @@ class ModelGenerator:
     """Raise it in the commit that changes texts."""
     is_remote = False
     """It works in this process."""
-    model: str = "smollm2"
+    model: Annotated[str, ModelName()] = "smollm2"
     dtype: str = "auto"
-    device: str = "auto"
+    device: Annotated[str, NOTHING] = "auto"
 
     def check(self) -> None:
         """UserError if there is no such model; weights are not loaded."""

@@ -175,15 +175,14 @@ class Results:
         """UserError if the run, or anything that it was made from, is of another version than the code."""
         if not self.versions:  # only reads what a run says
             return
-        from toolformer.tools.identity import versions as tool_versions
+        from toolformer.tools.identity import version_of
 
         for step in run.step.all_steps():
             made: dict[str, tuple[Any, Any]] = {}
             made[step.name] = step.version, self.versions.get(step.name, step.version)
             for described in mapping(step.inputs.get("tools")).values():
                 recorded = mapping(described[0]) if isinstance(described, list | tuple) and described else {}
-                now = tool_versions({"_target_": [*recorded]})
-                made |= {name: (version, now.get(name)) for name, version in recorded.items()}
+                made |= {name: (version, version_of(name)) for name, version in recorded.items()}
             for name, (version, current) in made.items():
                 if version != current:
                     raise UserError(

@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -27,6 +27,7 @@ from toolformer.data import assets
 from toolformer.errors import UserError, one_line
 from toolformer.lm.loading import choose_device, choose_dtype, load_tokenizer, load_weights
 from toolformer.lm.seq2seq import greedy, padded_batches
+from toolformer.step import NOTHING, Content, ModelName
 from toolformer.storage import build_once
 from toolformer.tools.question_answering import Reader
 from toolformer.tools.retrieval.passages import Passage, Retriever
@@ -44,9 +45,9 @@ class Atlas(Reader):
 
     VERSION = 1
     retriever: Retriever
-    checkpoint_path: str | None = None
+    checkpoint_path: Annotated[str | None, Content()] = None
     """Atlas's `model.pth.tar`, or the folder that it is in."""
-    tokenizer: str = "google-t5/t5-base"
+    tokenizer: Annotated[str, ModelName()] = "google-t5/t5-base"
     """A hub name or folder of T5's tokenizer, which all sizes of T5 share."""
     passages: int = 40
     """Passages per question; Atlas was evaluated with 40."""
@@ -54,7 +55,7 @@ class Atlas(Reader):
     """Tokens read of the question with one passage."""
     max_new_tokens: int = 32
     dtype: str = "auto"
-    device: str = "auto"
+    device: Annotated[str, NOTHING] = "auto"
 
     def __post_init__(self) -> None:
         path = Path(self.checkpoint_path or "").expanduser()

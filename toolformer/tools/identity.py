@@ -1,28 +1,29 @@
 """What distinguishes one tool from another: settings, versions, and the files that the settings name.
 
-The settings are a tool's arguments, as configuration gives them: a mapping with `_target_`, the class. Code of this
-package counts by the `VERSION` of each class that they name, a user's code by the content of its file.
+The settings are a tool's arguments, as configuration gives them: a mapping with `_target_`, the class. Marks on the class's
+arguments say which of them decide answers, and how (`step.Content` and its like). Code of this package counts by the `VERSION`
+of each class that the settings name; a user's code by the content of its file and of the data files that it names.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
 import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 from urllib.parse import urlsplit
 
+from toolformer.errors import UserError
+from toolformer.step import NOTHING, Code, Content, Mark, ModelName, Server, Words
 from toolformer.storage import content_digest
 from toolformer.tools.base import Tool
 
 MODEL_FILES = (".safetensors", ".bin", ".json", ".model", ".txt", ".jinja")
 """Weights, configurations, tokenizers, chat templates: what decides a model folder's answers."""
-UNDECIDING = (
-    *("concurrency", "timeout", "start_timeout", "tries", "key_variable"),
-    *("device", "threads", "batch_tokens"),
-)
-"""Arguments of this package's classes that change no answer, or only its rounding."""
 
 
 def tool_key(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,49 +41,120 @@ def cache_key(tool: Tool, settings: Mapping[str, Any]) -> dict[str, Any] | None:
     return {**key, "version": str(tool.version)}
 
 
-def deciding(settings: Any, target: str = "") -> Any:
-    """Settings as far as they decide answers.
-
-    Left out is how fast there is an answer, and where files, functions and models are, whose content `files` has. Of a
-    user's class all counts, since nothing here knows what its arguments mean.
+def deciding(settings: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Settings as far as they decide answers: without what only decides how fast there is one, and without the places of
+    files, functions and models, whose content `files` has.
 
     Args:
-        target: the class of settings that name none.
+        base: the settings that these replace a part of, where these do not name their class.
     """
-    if isinstance(settings, list):
-        return [deciding(part, target) for part in settings]
-    if not isinstance(settings, Mapping):
-        return settings
-    target = str(settings.get("_target_", target))
-    if _version(target) is None:
-        return {key: deciding(value, target) for key, value in settings.items()}
-    kept = {
-        key: deciding(value, target)
-        for key, value in settings.items()
-        if key not in UNDECIDING and not (isinstance(value, str) and _is_place(key, value))
-    }
-    if isinstance(kept.get("function"), str):
-        kept["function"] = Path(kept["function"]).name
-    # A served model is known by its name; without one the address is all that is known.
-    if kept.get("model") and isinstance(kept.get("url"), str):
-        kept["url"] = urlsplit(kept["url"]).path
+    return _state(settings, base).settings
+
+
+def versions(settings: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> dict[str, int | None]:
+    """The `VERSION` of each class that the settings name; None for a user's."""
+    return _state(settings, base).versions
+
+
+def files(settings: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> list[Any]:
+    """The state of the files and model folders that the settings name, and of the files that hold the user's code."""
+    return _state(settings, base).files
+
+
+def check_files(settings: Mapping[str, Any], key: str) -> None:
+    """`UserError` for a file or a model folder that a tool would open at its first call, hours after the command was given.
+
+    Args:
+        key: the key of the settings in the configuration.
+    """
+    marks = argument_marks(str(settings.get("_target_", "")))
+    for name, value in settings.items():
+        mark = marks.get(name)
+        if isinstance(value, Mapping):
+            check_files(value, f"{key}.{name}")
+        for text in _texts(value):
+            is_path = isinstance(mark, Content) or (
+                isinstance(mark, ModelName) and text.startswith(("/", "./", "../", "~"))
+            )
+            if is_path and not Path(text).expanduser().exists():
+                raise UserError(
+                    f"{key}.{name}: there is no file or folder {text}; name one that is there"
+                )
+
+
+@dataclass
+class _State:
+    settings: dict[str, Any]
+    versions: dict[str, int | None] = field(default_factory=dict)
+    files: list[Any] = field(default_factory=list)
+
+
+def _state(settings: Mapping[str, Any], base: Mapping[str, Any] | None) -> _State:
+    state = _State({})
+    state.settings = _visit(settings, base or {}, state)
+    return state
+
+
+def _visit(settings: Mapping[str, Any], base: Mapping[str, Any], state: _State) -> dict[str, Any]:
+    """The settings that decide; adds the versions and files of them and of what they hold."""
+    target = str(settings.get("_target_", base.get("_target_", "")))
+    marks, is_ours = argument_marks(target), version_of(target) is not None
+    if "_target_" in settings:
+        state.versions[target] = version_of(target)
+        if not is_ours:
+            state.files += _code(sys.modules.get(getattr(class_named(target), "__module__", "")))
+    kept: dict[str, Any] = {}
+    for name, value in settings.items():
+        mark = marks.get(name)
+        if mark is NOTHING:
+            continue
+        if isinstance(value, Mapping):
+            kept[name] = _visit(value, base.get(name) or {}, state)
+        elif isinstance(mark, Content | ModelName):
+            known = [_add_content(text, mark, state) for text in _texts(value)]
+            if not known or not all(known):
+                kept[name] = value
+        elif isinstance(mark, Code):
+            state.files += _code_of_function(str(value))
+            kept[name] = Path(str(value)).name
+        elif isinstance(mark, Server) and settings.get("model", base.get("model")):
+            kept[name] = urlsplit(str(value)).path
+        else:
+            if isinstance(mark, Words) or not (mark or is_ours):  # of a user's class, any file that it is given
+                for text in _texts(value):
+                    state.files += _named_by(text)
+            kept[name] = value
+            if isinstance(value, list | tuple):
+                kept[name] = [_visit(part, {}, state) if isinstance(part, Mapping) else part for part in value]
     return kept
 
 
-def versions(settings: Mapping[str, Any]) -> dict[str, int | None]:
-    """The `VERSION` of each class that the settings name; None for a user's."""
-    return {name: _version(name) for key, name in _leaves(settings) if key == "_target_"}
+def _add_content(text: str, mark: Mark, state: _State) -> bool:
+    """Whether an argument names a file or a folder; adds its state."""
+    path = Path(text).expanduser()
+    if isinstance(mark, ModelName):
+        if path.is_dir():
+            state.files.append(model_state(text))
+        return path.is_dir()
+    if path.exists():
+        state.files.append([path.name if path.is_file() else "", content_digest(path)])
+    return path.exists()
 
 
-def files(settings: Mapping[str, Any]) -> list[Any]:
-    """The state of the files and model folders that the settings name, and of the files that hold the user's code."""
-    states: list[Any] = []
-    for key, text in _leaves(settings):
-        if key not in ("model", "tokenizer"):
-            states += ([file.name, content_digest(file)] for file in _files_of(key, text))
-        elif Path(text).expanduser().is_dir():
-            states.append(model_state(text))
-    return states
+def argument_marks(target: str) -> dict[str, Mark]:
+    """The marks of a class's arguments."""
+    kind = class_named(target)
+    hints: dict[str, Any] = {}
+    for source in (kind, getattr(kind, "FURTHER", None)):
+        try:
+            hints |= get_type_hints(source.__init__, include_extras=True)  # type: ignore[misc]
+        except Exception:  # of a user's class a hint may be anything
+            continue
+    marks = {
+        name: [part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Mark)]
+        for name, hint in hints.items()
+    }
+    return {name: found[0] for name, found in marks.items() if found}
 
 
 def model_state(name: str) -> dict[str, Any]:
@@ -105,52 +177,75 @@ def class_named(target: str) -> Any:
         return None
 
 
-def _version(target: str) -> int | None:
+def version_of(target: str) -> int | None:
+    """The `VERSION` of a class of this package; None for a user's."""
     # Declared by the class itself: a user's subclass of ours is the user's.
     return getattr(class_named(target), "__dict__", {}).get("VERSION")
 
 
-def _files_of(key: str, text: str) -> Iterable[Path]:
-    """The files that a setting names, judged by its key: others, such as a log, decide no answer."""
+def _texts(value: Any) -> list[str]:
+    return [part for part in (value if isinstance(value, list | tuple) else [value]) if isinstance(part, str)]
+
+
+def _code_of_function(function: str) -> list[Any]:
     from toolformer.tools.user.functions import load_module, split
 
-    module: Any = None
-    if key in ("args", "command"):  # --config=FILE too
-        return dict.fromkeys([*_files_at(text), *_files_at(text.rpartition("=")[2])])
-    if key == "path" or key.endswith("_path"):
-        return _files_at(text, inside=key != "path")
-    if key == "function":
-        module = load_module(split(text)[0])
-    elif key == "_target_" and _version(text) is None:
-        module = sys.modules.get(getattr(class_named(text), "__module__", ""))
+    return _code(load_module(split(function)[0]))
+
+
+def _code(module: Any) -> list[Any]:
+    """The state of a module's file, and of the data files that it names."""
     file = getattr(module, "__file__", None)
-    return [Path(file)] if file else []
+    return [_as_loaded(path) for path in (Path(file), *data_files(Path(file)))] if file else []
 
 
-def _is_place(key: str, text: str) -> bool:
-    """Whether a setting says where something is whose content `files` has."""
-    if key in ("model", "tokenizer"):
-        return Path(text).expanduser().is_dir()
-    return key.endswith("_path") and bool(_files_at(text, inside=True))
+@functools.cache
+def _as_loaded(path: Path) -> list[str]:
+    """A file of the user's when this process first asked: what it does is what it was when it was imported."""
+    return [path.name, content_digest(path)]
 
 
-def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in the settings, with the key of it or of its list."""
-    if isinstance(value, str):
-        yield key, value
-    elif isinstance(value, Mapping):
-        for name, part in value.items():
-            yield from _leaves(part, str(name))
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _leaves(part, key)
+def _named_by(text: str) -> list[Any]:
+    """The states of the files that a word of a command or of a setting names, `--config=FILE` too."""
+    paths = dict.fromkeys([*_file_at(text), *_file_at(text.rpartition("=")[2])])
+    sources = (path for path in paths if path.suffix == ".py")
+    data = (path for source in sources for path in data_files(source.resolve()))
+    return [[path.name, content_digest(path)] for path in dict.fromkeys([*paths, *data])]
 
 
-def _files_at(text: str, inside: bool = False) -> list[Path]:
-    """The file that a text names or, with `inside`, those right in the folder (a search index) that it names."""
+def _file_at(text: str, folder: Path | None = None) -> list[Path]:
+    """The file that a text names, in a folder."""
     try:
-        path = Path(text).expanduser()
-        entries = sorted(path.iterdir()) if inside and path.is_dir() else [path]
-        return [file for file in entries if file.is_file()]
+        path = (folder or Path()) / Path(text).expanduser()
+        return [path] if path.is_file() else []
     except (OSError, ValueError, RuntimeError):  # not a file name, or an unknown home
         return []
+
+
+@functools.cache
+def data_files(source: Path) -> list[Path]:
+    """The files beside a Python source, or below a folder beside it, that its text constants name: `"stock.csv"`.
+
+    A name that is put together while it runs is not found.
+    """
+    try:
+        tree = ast.parse(source.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    texts = dict.fromkeys(
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    names = [text for text in texts if 0 < len(text) < 256 and "\n" not in text]
+    folders = [source.parent, *_folders(source.parent, names)]
+    found = (path for folder in folders for name in names for path in _file_at(name, folder))
+    return sorted({path for path in found if path.resolve() != source.resolve()})
+
+
+def _folders(parent: Path, names: Iterable[str]) -> Iterator[Path]:
+    for name in names:
+        if name.strip("./\\~ "):
+            try:
+                if (folder := parent / name).is_dir():
+                    yield folder
+            except (OSError, ValueError):
+                continue

@@ -5,9 +5,10 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from toolformer.errors import UserError
+from toolformer.step import NOTHING, ModelName
 from toolformer.tools.base import Result, at_least_one
 from toolformer.tools.nllb_languages import ENGLISH, NLLB_LANGUAGES
 from toolformer.tools.translation import Translator
@@ -26,17 +27,17 @@ class NllbTranslator(Translator):
     """NLLB-200 as a `Translator`, loaded at the first text. Thread-safe."""
 
     VERSION = 1
-    model: str = "facebook/nllb-200-distilled-600M"
+    model: Annotated[str, ModelName()] = "facebook/nllb-200-distilled-600M"
     """A folder or hub name of NLLB-200's architecture."""
     dtype: str = "auto"
-    device: str = "auto"
+    device: Annotated[str, NOTHING] = "auto"
     beam_size: int = 1
     """1 is greedy."""
     max_input_tokens: int = 512
     """Longer texts have no result."""
     max_new_tokens: int = 256
     """A translation that has not ended by then is not a result."""
-    batch_tokens: int = 8192
+    batch_tokens: Annotated[int, NOTHING] = 8192
     """Source and target tokens of a batch at most, for all beams: it bounds the memory."""
 
     def __post_init__(self) -> None:

@@ -3,8 +3,10 @@
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from toolformer.data import Document
+from toolformer.step import ModelName
 from toolformer.tools.base import Result, Tool, at_least_one
 from toolformer.tools.retrieval.passages import Passage, Retriever, own_article
 from toolformer.tools.retrieval.words import may_end, word_ends
@@ -29,7 +31,7 @@ class WikiSearch(Tool):
     retriever: Retriever
     max_tokens: int = 35
     """Tokens of the passage's text that follow its title."""
-    tokenizer: str | None = None
+    tokenizer: Annotated[str | None, ModelName()] = None
     """Whose tokens: a model's, by name or folder; None counts words and punctuation marks, which is fast."""
 
     def __post_init__(self) -> None:

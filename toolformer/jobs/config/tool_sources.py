@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from toolformer.data.bounds import Matching
@@ -33,6 +33,9 @@ class Source(McpServer):
     """A file, a module, or one function: tools.py, my_package.tools, tools.py:square."""
     version: str | None = None
     """Any text: results are cached under it, and it must change when answers may; null caches nothing."""
+    files: list[str] = Field(default_factory=list)
+    """Files and folders that its tools read, such as a table: their content decides results. Those that a Python source
+    names, and that lie beside it, are found without being listed."""
     only: list[str] | None = None
     """The tools to take, by name; null is all."""
     prefix: Annotated[str, Matching(r"\w*", "letters, digits and underscores")] = ""
@@ -93,7 +96,9 @@ def _is_name(text: str) -> bool:
 
 def _offered(source: Source) -> dict[str, dict[str, Any]]:
     """The implementation of every tool of a source, by the tool's own name."""
-    version = {"version": source.version} if source.version else {}
+    version: dict[str, Any] = {"version": source.version} if source.version else {}
+    if source.files:
+        version["files"] = list(source.files)
     if source.python is not None:
         return {
             name: {"_target_": FUNCTION, "function": function, **version}

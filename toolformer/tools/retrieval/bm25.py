@@ -11,12 +11,13 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from toolformer.data import Document, assets
 from toolformer.errors import UserError
+from toolformer.step import Content
 from toolformer.tools.retrieval import index
 from toolformer.tools.retrieval.passages import (
     K1,
@@ -40,9 +41,9 @@ class BM25(Retriever):
     """
 
     VERSION = 3
-    articles_path: str | None = None
+    articles_path: Annotated[str | None, Content()] = None
     """A JSON file of articles (title, extract); None is the bundled Wikipedia summaries."""
-    index_path: str | None = None
+    index_path: Annotated[str | None, Content()] = None
     """An index made by `toolformer index`, instead of articles."""
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ query. Its items are documents, or `{"document": ..., "score": ...}`; a document
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import openai
@@ -17,6 +17,7 @@ from toolformer.credentials import is_address, shown_address
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.lm.endpoint import NoAnswer, open_client, post
+from toolformer.step import NOTHING
 from toolformer.tools.base import Fault, at_least_one
 from toolformer.tools.retrieval.passages import (
     LONGEST_QUERY,
@@ -44,9 +45,9 @@ class HttpRetriever(Retriever):
     """The server's address, such as http://127.0.0.1:8000; `/retrieve` is added."""
     topk: int = 10
     """Passages to ask for per query, before a document's own article is left out; more if a tool reads more."""
-    timeout: float = 30.0
+    timeout: Annotated[float, NOTHING] = 30.0
     """Seconds to wait for the server to respond, and again for the last byte of its answer."""
-    tries: int = 3
+    tries: Annotated[int, NOTHING] = 3
     """Attempts per request, after HTTP 408, 409, 429, 5xx or no answer."""
 
     def __post_init__(self) -> None:

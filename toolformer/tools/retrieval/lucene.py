@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from toolformer.data import Document
 from toolformer.errors import UserError, one_line
+from toolformer.step import NOTHING, Content
 from toolformer.storage import locked
 from toolformer.tools.retrieval import index, java
 from toolformer.tools.retrieval.passages import (
@@ -53,14 +54,14 @@ class Lucene(Retriever):
     """
 
     VERSION = 3
-    index_path: str | None = None
+    index_path: Annotated[str | None, Content()] = None
     """An index made by `toolformer index`, or any Lucene index by Anserini or Pyserini that stores the raw documents;
     overrides `prebuilt`."""
     prebuilt: str | None = KILT
     """The name of one of Pyserini's indexes."""
     passage_words: int | None = 100
     """Longer texts are narrowed to their best piece of this many words; None leaves them whole."""
-    threads: int | None = None
+    threads: Annotated[int | None, NOTHING] = None
     """Java threads that search a batch; None is one per core of this process."""
 
     def __post_init__(self) -> None:

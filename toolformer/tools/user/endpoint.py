@@ -5,13 +5,14 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import openai
 
 from toolformer.credentials import is_address, is_variable, shown_address
 from toolformer.lm.endpoint import LONGEST_TOKEN, NoAnswer, key_from, open_client, post
 from toolformer.lm.stop import cut_at
+from toolformer.step import NOTHING, Server
 from toolformer.tools.base import Part, Result, encodable
 from toolformer.tools.threads import Threads
 
@@ -36,17 +37,17 @@ class EndpointGenerator(Part):
     environment for each batch and never stored. ValueError for invalid arguments.
     """
 
-    url: str = ""
+    url: Annotated[str, Server()] = ""
     """The whole address, such as http://127.0.0.1:8000/v1/completions."""
     model: str = ""
     """The model's name on the server."""
-    key_variable: str = "OPENAI_API_KEY"
+    key_variable: Annotated[str, NOTHING] = "OPENAI_API_KEY"
     """The environment variable with the key; if it is not set, no key is sent."""
-    concurrency: int = 4
+    concurrency: Annotated[int, NOTHING] = 4
     """Parallel requests per batch."""
-    timeout: float = 60.0
+    timeout: Annotated[float, NOTHING] = 60.0
     """Seconds to wait for the server."""
-    tries: int = 5
+    tries: Annotated[int, NOTHING] = 5
     """Attempts per request."""
     request: Mapping[str, Any] | None = None
     """Fields to add to a request, or to remove (None)."""

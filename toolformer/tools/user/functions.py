@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
@@ -30,6 +30,7 @@ from pydantic_core import to_jsonable_python
 from toolformer.calls import clean_result
 from toolformer.data import Document
 from toolformer.errors import UserError, one_line
+from toolformer.step import Code, Content
 from toolformer.tools.base import ClosedTool, Result, encodable, is_full_gpu
 from toolformer.tools.user.arguments import ArgumentError, Parameter, bind
 from toolformer.tools.user.describe import Description, from_docstring
@@ -71,13 +72,20 @@ class FunctionTool(UserTool):
         function: `module:function` or `file.py:function`.
         name: its name in a call; by default the function's name.
         version: any text; results are cached under it, and never without one.
+        files: the files and folders that it reads, and that its source does not name.
 
     `UserError` if the function cannot be loaded, or lacks a docstring or a type hint.
     """
 
     VERSION = 3
 
-    def __init__(self, function: str, name: str | None = None, version: str | None = None) -> None:
+    def __init__(
+        self,
+        function: Annotated[str, Code()],
+        name: str | None = None,
+        version: str | None = None,
+        files: Annotated[Sequence[str], Content()] = (),
+    ) -> None:
         self.version = version or ""
         self._folder = os.getcwd()
         self._call = load_function(function)

@@ -17,16 +17,17 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union
 
 from pydantic import TypeAdapter
 
 from toolformer.credentials import shown_address, without_credentials
 from toolformer.errors import UserError, one_line
+from toolformer.step import NOTHING, Content, Words
 from toolformer.tools.base import Result
 from toolformer.tools.runtime import Seconds
 from toolformer.tools.user.arguments import Parameter
@@ -66,9 +67,9 @@ _TYPES: Mapping[str, Any] = {
 class McpServer:
     """A server: the program to start, or its address."""
 
-    command: str | None = None
+    command: Annotated[str | None, Words()] = None
     """MCP over standard input and output: the server's program."""
-    args: list[str] = field(default_factory=list)
+    args: Annotated[list[str], Words()] = field(default_factory=list)
     """command: its arguments; $NAME is replaced by an environment variable."""
     env: dict[str, str] = field(default_factory=dict)
     """command: environment variables beside the few that every program gets; $NAME as above."""
@@ -76,9 +77,9 @@ class McpServer:
     """MCP over HTTP: the server's address."""
     headers: dict[str, str] = field(default_factory=dict)
     """url: headers of every request; $NAME as above."""
-    timeout: Seconds = 30.0
+    timeout: Annotated[Seconds, NOTHING] = 30.0
     """MCP: seconds that an answer may take."""
-    start_timeout: Seconds = 60.0
+    start_timeout: Annotated[Seconds, NOTHING] = 60.0
     """MCP: seconds until the server must have answered for the first time, and listed its tools."""
 
     @property
@@ -95,12 +96,15 @@ class McpTool(UserTool):
         name: its name in a call; by default the same.
         version: any text; results are cached under it, and never without one.
         schema: a hash of the tool's description and schema, so that the configuration changes when they do.
+        files: the files and folders that its program reads.
         server: the fields of `McpServer`.
 
     `UserError` if the server does not answer, or has no such tool.
     """
 
     VERSION = 3
+    FURTHER: ClassVar[type] = McpServer
+    """The dataclass of its further arguments."""
     max_parallel_calls = MAX_PARALLEL_CALLS
     is_remote = True
 
@@ -110,6 +114,7 @@ class McpTool(UserTool):
         name: str | None = None,
         version: str | None = None,
         schema: str | None = None,
+        files: Annotated[Sequence[str], Content()] = (),
         **server: Any,
     ) -> None:
         self.tool = tool
