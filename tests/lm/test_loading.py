@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import shutil
 import socket
 import threading
@@ -13,7 +14,7 @@ import pytest
 import torch
 from huggingface_hub import constants
 from safetensors.torch import load, load_file, save, save_file
-from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, MptConfig, PreTrainedTokenizerFast
 from transformers import Gemma3Config as MultimodalGemma3
 
@@ -384,6 +385,22 @@ def test_a_tokenizer_that_changes_calls_is_refused() -> None:
         tokenizer = changed(**change)
         with pytest.raises(UserError, match=r"tokenizer of x changes the text of a call \(.* becomes "):
             LanguageModel(tiny_model("gpt2", len(tokenizer)), tokenizer, "x")
+
+
+@pytest.mark.parametrize(
+    ("special", "name"), [("weather", "weather"), ("weather", "weather_now"), ("QA", "QA")]
+)
+def test_a_tools_name_with_a_special_token_is_refused(special: str, name: str) -> None:
+    tokenizer = tiny_tokenizer()
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    words = [f" [{name}(x) -> y]"] * 9
+    trainer = trainers.BpeTrainer(vocab_size=800, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    backend.train_from_iterator([*words, "an [ opening"] * 9, trainer)
+    backend.add_special_tokens([AddedToken(special, normalized=False, special=True)])
+    fast = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|endoftext|>")
+    model = LanguageModel(tiny_model("gpt2", len(fast)), fast, "m")
+    with pytest.raises(UserError, match=f"a call of {name} is lost, .* special token '{re.escape(special)}'.*another name"):
+        model.check_tool_names(["Calendar", name])
 
 
 def test_a_tokenizer_that_adds_a_blank_decodes_what_it_encodes() -> None:

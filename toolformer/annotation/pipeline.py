@@ -57,6 +57,9 @@ class Annotator:
     pre_filters: PreFilters = field(default_factory=PreFilters)
     """Tests that a call has to pass to be scored."""
 
+    def __post_init__(self) -> None:
+        self.language_model.check_tool_names(settings.name for settings in self.settings)
+
     def annotate(self, documents: Sequence[Document], on_step: OnStep = lambda step: None) -> Annotation:
         """Every candidate call of every tool for each document, executed and scored."""
         encodings = {

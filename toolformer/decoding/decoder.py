@@ -47,6 +47,9 @@ class Decoder(Decoding):
     mode: str = "tools"
     """With `plain` no tool runs and no token is forbidden (the baselines)."""
 
+    def __post_init__(self) -> None:
+        self.language_model.check_tool_names(tool.name for tool in self.tools.values())
+
     @property
     def forbids_start_token(self) -> bool:
         """Whether the model was finetuned on calls: if so, texts are scored with the start token forbidden."""

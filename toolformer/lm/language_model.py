@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from transformers.cache_utils import Cache
 
-from toolformer.calls import ARROW, END, START
+from toolformer.calls import ARROW, END, START, ApiCall, linearise
 from toolformer.errors import UserError
 from toolformer.lm import batching, exact, fast_linear, kv_cache, loading
 from toolformer.lm.batching import TOKENS_PER_BATCH
@@ -123,6 +123,19 @@ class LanguageModel:
     def _decoded(self, ids: Sequence[int]) -> str:
         text: str = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
+
+    def check_tool_names(self, names: Iterable[str]) -> None:
+        """`UserError` for a name that this tokenizer does not keep: one that is a special token, or has one in it."""
+        for name in names:
+            call = linearise(ApiCall(name, "x", "y"))
+            if self.decode(ids := self.encode_continuation(call)) != call:
+                added = self.tokenizer.added_tokens_decoder
+                special = [added[n].content for n in ids if n in added and added[n].special]
+                reason = f"has the special token {special[0]!r}" if special else "changes it"
+                raise UserError(
+                    f"tool: a call of {name} is lost, since the tokenizer of {self.name} {reason}; give the tool another name, "
+                    f"tool.KEY.name=..."
+                )
 
     def encode_text(self, text: str) -> Encoding:
         """x_1..x_n of a document, with the character position before each token."""
