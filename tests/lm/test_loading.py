@@ -394,12 +394,16 @@ def test_a_tools_name_with_a_special_token_is_refused(special: str, name: str) -
     tokenizer = tiny_tokenizer()
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     words = [f" [{name}(x) -> y]"] * 9
-    trainer = trainers.BpeTrainer(vocab_size=800, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=800, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
     backend.train_from_iterator([*words, "an [ opening"] * 9, trainer)
     backend.add_special_tokens([AddedToken(special, normalized=False, special=True)])
     fast = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|endoftext|>")
     model = LanguageModel(tiny_model("gpt2", len(fast)), fast, "m")
-    with pytest.raises(UserError, match=f"a call of {name} is lost, .* special token '{re.escape(special)}'.*another name"):
+    with pytest.raises(
+        UserError, match=f"a call of {name} is lost, .* special token '{re.escape(special)}'.*another name"
+    ):
         model.check_tool_names(["Calendar", name])
 
 

@@ -77,9 +77,7 @@ def check_files(settings: Mapping[str, Any], key: str) -> None:
                 isinstance(mark, ModelName) and text.startswith(("/", "./", "../", "~"))
             )
             if is_path and not Path(text).expanduser().exists():
-                raise UserError(
-                    f"{key}.{name}: there is no file or folder {text}; name one that is there"
-                )
+                raise UserError(f"{key}.{name}: there is no file or folder {text}; name one that is there")
 
 
 @dataclass
@@ -120,12 +118,16 @@ def _visit(settings: Mapping[str, Any], base: Mapping[str, Any], state: _State) 
         elif isinstance(mark, Server) and settings.get("model", base.get("model")):
             kept[name] = urlsplit(str(value)).path
         else:
-            if isinstance(mark, Words) or not (mark or is_ours):  # of a user's class, any file that it is given
+            if isinstance(mark, Words) or not (
+                mark or is_ours
+            ):  # of a user's class, any file that it is given
                 for text in _texts(value):
                     state.files += _named_by(text)
             kept[name] = value
             if isinstance(value, list | tuple):
-                kept[name] = [_visit(part, {}, state) if isinstance(part, Mapping) else part for part in value]
+                kept[name] = [
+                    _visit(part, {}, state) if isinstance(part, Mapping) else part for part in value
+                ]
     return kept
 
 
@@ -233,7 +235,9 @@ def data_files(source: Path) -> list[Path]:
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     texts = dict.fromkeys(
-        node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
     names = [text for text in texts if 0 < len(text) < 256 and "\n" not in text]
     folders = [source.parent, *_folders(source.parent, names)]
