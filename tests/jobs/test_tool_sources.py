@@ -15,7 +15,7 @@ from tests.processes import SHARDS, Place, config, trained, who_did
 from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.errors import UserError
-from toolformer.jobs import instantiate, steps
+from toolformer.jobs import instantiate
 from toolformer.jobs.config import Config, compose, validate
 from toolformer.jobs.invocation import run_stage
 from toolformer.tools.base import Result, Tool
@@ -106,15 +106,6 @@ def test_keys_of_a_users_tool_are_set_as_any_others(folder: Path) -> None:
         assert (tool.start_threshold, tool.max_positions, tool.samples) == (0.05, 5, 5)
         assert tool.filter_threshold is None and config.filter_threshold == 1.0
     assert instantiate.tool_settings(config, "shout").prompt.instruction == "Shout:", "not a drafted one"
-
-
-def test_the_content_of_a_tools_file_decides_an_annotation(folder: Path) -> None:
-    config = configured([{"python": "tools.py", "only": ["shout"]}], "shout")
-    before = steps.annotate(config).key()
-    (folder / "tools.py").write_text(TOOLS.replace("upper", "title"), encoding="utf-8")
-    assert steps.annotate(config).key() != before
-    (folder / "tools.py").write_text(TOOLS, encoding="utf-8")
-    assert steps.annotate(config).key() == before, "the content counts, not the time"
 
 
 @pytest.mark.parametrize(
