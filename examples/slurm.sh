@@ -20,8 +20,8 @@ GPUS=${GPUS:-4}                      # of a node, as in --gpus-per-node
 export TOOLFORMER_RUNS=$SHARED/runs TOOLFORMER_CACHE=$SHARED/cache
 export HF_HUB_OFFLINE=1              # before, where there is a network: TOOLFORMER_CACHE=$SHARED/cache toolformer assets
 
-# A process per node with a worker per GPU, which needs `make setup EXTRA=ray` where a node has several. Whoever is free claims the next shard, so nodes may be slow, late or lost.
-srun toolformer generate name=slurm model="$MODEL" corpus=jsonl corpus.path="$CORPUS" corpus.latest_date=2023-02-09 \
+# A process per node with a worker per GPU. Whoever is free claims the next shard, so nodes may be slow, late or lost.
+srun toolformer generate name=slurm model="$MODEL" corpus=jsonl corpus.path="$CORPUS" \
     generate.shard_size=64 engine.workers=auto
 
 # M + CC, the paper's control, is the same training with data=plain. ZeRO needs `make setup EXTRA=deepspeed`. batch_size is a multiple of micro_batch_size x GPUS.

@@ -18,9 +18,13 @@ UNDECIDING = {
     # An input of a step instead, by its content.
     *("checkpoint", "dataset", "evaluation.samples", "model", "paths.data_dir", "paths.tasks_dir", "prompts"),
     *("tool.NAME.demonstrations", "tool.NAME.instruction", "tool.NAME.prompt", "trainer.deepspeed"),
+    *(f"{corpus}.{key}" for corpus in ("corpus", "heldout") for key in ("path", "pattern", "paragraphs")),
+    "heldout_share",
+    # Read a corpus as it is, or not at all; no annotation depends on titles.
+    *(f"{corpus}.{key}" for corpus in ("corpus", "heldout") for key in ("strict", "title_field")),
     # The `seed` of an annotation.
     "generate.seed",
-    # An annotation keeps the one that it began with.
+    # Names shards, whose results are the same.
     "generate.shard_size",
     # Become settings of `tool`.
     *("filter_threshold", "propose.max_call_tokens", "tool_sources", "tools", "tool_default"),
@@ -96,7 +100,7 @@ def test_equal_values_have_equal_keys(one: Any, other: Any) -> None:
 def test_a_value_by_tool_and_for_all_tools_has_one_key(config: Config) -> None:
     def key(*overrides: str) -> str:
         words = ["experiment=demo", "tools=[calculator]", *overrides]
-        return steps.generate(validate(compose("generate", words), "report"), ["shard"]).key()
+        return steps.generate(validate(compose("generate", words), "report")).key()
 
     of_all = key("filter_threshold=0.5", "tool.calculator.filter_threshold=null")
     assert of_all == key("filter_threshold=2", "tool.calculator.filter_threshold=0.5")

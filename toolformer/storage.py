@@ -15,7 +15,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -143,16 +143,54 @@ def content_digest(path: Path) -> str:
         for name in visible:
             digest.update(os.fsencode(name.as_posix()) + b"\0" + content_digest(path / name).encode() + b"\n")
         return digest.hexdigest()
-    status = path.stat()
-    if status.st_size < _REMEMBERED:
+    size, state = _state(path)
+    if size < _REMEMBERED:
         return sha256(path)
-    state = f"{status.st_size} {status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}"
-    entry = cache_dir() / "digests" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
+    return _remembered(os.fsencode(path.resolve()), state, lambda: sha256(path))
+
+
+def files_digest(files: Sequence[Path], root: Path) -> str:
+    """SHA-256 of the names below `root` and the bytes of files, kept like those of `content_digest` where they hold 16 MiB or more.
+
+    UserError if a file cannot be read.
+    """
+
+    def compute() -> str:
+        digest = hashlib.sha256()
+        for file in files:
+            name = os.fsencode(file.relative_to(root).as_posix())
+            digest.update(name + b"\0" + content_digest(file).encode() + b"\n")
+        return digest.hexdigest()
+
+    try:
+        states = [_state(file) for file in files]
+        if sum(size for size, _ in states) < _REMEMBERED:
+            return compute()
+        state = hashlib.sha256("\n".join(state for _, state in states).encode()).hexdigest()
+        return _remembered(b"\0".join(os.fsencode(file.resolve()) for file in files), state, compute)
+    except OSError as error:
+        raise UserError(
+            f"{error.filename}: the file cannot be read ({error.strerror or error}); check its path and permissions"
+        ) from error
+
+
+def _state(path: Path) -> tuple[int, str]:
+    """A file's size, and what changes with its content."""
+    status = path.stat()
+    return (
+        status.st_size,
+        f"{status.st_size} {status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}",
+    )
+
+
+def _remembered(name: bytes, state: str, compute: Callable[[], str]) -> str:
+    """A hash that is kept in the cache folder under a name until the state changes."""
+    entry = cache_dir() / "digests" / hashlib.sha256(name).hexdigest()[:32]
     with suppress(OSError, ValueError):
         known, _, hexadecimal = entry.read_text(encoding="ascii").strip().partition(": ")
         if known == state and re.fullmatch(r"[0-9a-f]{64}", hexadecimal):
             return hexadecimal
-    hexadecimal = sha256(path)
+    hexadecimal = compute()
     with suppress(OSError, UserError):  # a cache that cannot be written only costs time
         entry.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(entry, f"{state}: {hexadecimal}\n".encode("ascii"))

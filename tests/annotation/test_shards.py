@@ -38,7 +38,7 @@ FUNNEL = {"calculator": {"documents": 1, "reasons": {"a cue before a number": 1}
 def written(folder: Path) -> ShardStore:
     folder.mkdir(exist_ok=True)
     store = ShardStore(folder)
-    store.write("one", [ROW, {**ROW, "sample": 1, "call": None}], FUNNEL, DOCUMENTS, 1.5)
+    store.write("one", [ROW, {**ROW, "sample": 1, "call": None}], FUNNEL, DOCUMENTS, 1.5, tokens=7)
     return store
 
 
@@ -51,7 +51,7 @@ def test_a_shard_is_read_as_written(tmp_path: Path) -> None:
     assert documents_of(table) == [Document("d", **TEXT)]  # type: ignore[arg-type]
     assert json.loads(table.schema.metadata[b"funnel"]) == FUNNEL
     assert table.schema.metadata[b"seconds"] == b"1.500"
-    assert store.is_there("one")
+    assert store.has("one") and store.names() == {"one"} and store.cost("one") == (1.5, 7)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.parquet", "one.sha256"]
     done = subprocess.run(["sha256sum", "-c", "one.sha256"], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "one.parquet: OK\n"
@@ -63,20 +63,6 @@ def test_the_calls_of_all_shards_are_counted_whoever_made_them(tmp_path: Path) -
         store.write(name, [], FUNNEL, [], used={"calculator": usage})
     _, _, used = write_results(tmp_path, store, ["a", "b"], KeepRules({"calculator": 1.0}))
     assert used == {"calculator": Usage(7, 6, {"late": 3}, 1, 1.5)}
-
-
-def test_documents_are_stored_until_their_shard_is_done(tmp_path: Path) -> None:
-    store = ShardStore(tmp_path)
-    assert store.add("one", DOCUMENTS) and store.add("one", [])
-    assert store.documents("one") == DOCUMENTS
-    (waiting,) = (tmp_path / "waiting").iterdir()
-    waiting.write_bytes(b"PAR1")
-    with pytest.raises(UserError, match="run the same command again"):
-        store.documents("one")
-    assert store.add("one", DOCUMENTS) and store.documents("one") == DOCUMENTS
-    with store.claim("one"):
-        store.write("one", [], FUNNEL, DOCUMENTS)
-    assert not store.add("one", DOCUMENTS) and not list((tmp_path / "waiting").iterdir())
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -108,8 +94,6 @@ def test_a_claim_is_ours_alone(tmp_path: Path) -> None:
     ours, theirs = ShardStore(tmp_path), ShardStore(tmp_path)
     with ours.claim("one") as first, theirs.claim("one") as second, theirs.claim("two") as other:
         assert (first, second, other) == (True, False, True)
-        assert theirs.is_claimed("one")
-    assert not theirs.is_claimed("one")
     with theirs.claim("one") as again:
         assert again
         theirs.write("one", [ROW], FUNNEL, DOCUMENTS)
@@ -124,16 +108,10 @@ def test_a_shard_of_millions_of_equal_rows_is_made_again(tmp_path: Path) -> None
     metadata = store.read("one").schema.metadata
     indices = pa.array(np.zeros(2**20, dtype=np.int32))
     rows = pa.Table.from_pylist([ROW], schema=SHARD).take(indices).replace_schema_metadata(metadata)
-    waiting = tmp_path / "waiting" / "two.parquet"
-    waiting.parent.mkdir()
-    for path in (store.path("one"), waiting):
-        pq.write_table(rows, path)
+    pq.write_table(rows, store.path("one"))
     (tmp_path / "one.sha256").write_text(sha256(store.path("one")))
     with pytest.raises(BrokenShard, match="1,048,576 rows, more than a result has"):
         store.read("one")
-    with pytest.raises(UserError, match="run the same command again"):
-        store.documents("two")
-    assert not waiting.exists()
 
 
 @pytest.mark.parametrize("text", ["", "half"])
@@ -147,12 +125,3 @@ def test_a_damaged_floor_is_named_where_shards_depend_on_it(tmp_path: Path, text
     (tmp_path / "floor").write_text(text)
     with pytest.raises(UserError, match="floor is damaged; write the score.floor into it"):
         store.require_floor(0.25)
-
-
-@pytest.mark.parametrize("text", ["", "x"])
-def test_a_damaged_shard_size_is_recorded_anew(tmp_path: Path, text: str) -> None:
-    store = ShardStore(tmp_path)
-    (tmp_path / "shard_size").write_text(text)
-    assert store.shard_size is None
-    store.keep_shard_size(8)
-    assert store.shard_size == 8

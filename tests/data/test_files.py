@@ -5,7 +5,9 @@ import datetime
 import gzip
 import json
 import lzma
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tracemalloc
@@ -13,12 +15,14 @@ import zlib
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from huggingface_hub import HfApi
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -154,6 +158,43 @@ def test_a_reader_that_does_not_fit_the_file_is_refused(tmp_path: Path, source: 
     path.write_bytes(lines(ROWS))
     said = refusal(lambda: texts(corpus(f"corpus={source}", f"corpus.path={path}")))
     assert f"{path} is " in said and f"and corpus={source} reads " in said
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    said = refusal(lambda: texts(corpus("corpus=jsonl", f"corpus.path={tmp_path / 'pipe.jsonl'}")))
+    assert (
+        "pipe.jsonl is a pipe or a device, and its texts are read more than once; write them into a file"
+        in said
+    )
+
+
+def test_a_corpus_is_known_by_what_its_files_hold(tmp_path: Path) -> None:
+    """Not by their place and time; nor is a text read for it."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "one.jsonl").write_text("not JSON")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    os.utime(tmp_path / "b" / "one.jsonl", (0, 0))
+    first, second = (FileCorpus(tmp_path / name).digest() for name in "ab")
+    (tmp_path / "b" / "two.jsonl").write_text("")
+    assert first == second != FileCorpus(tmp_path / "b").digest()
+
+
+def test_a_data_set_of_the_hub_is_known_by_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is then read, whatever became of the branch meanwhile."""
+    asked: list[Any] = []
+
+    def load(*_: Any, revision: str, **__: Any) -> Any:
+        asked.append(revision)
+        return datasets.Dataset.from_list([{"text": "a"}]).to_iterable_dataset()
+
+    commits = iter("ab")
+    monkeypatch.setattr(HfApi, "dataset_info", lambda self, name: SimpleNamespace(sha=next(commits)))
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    found = HubCorpus("some/set")
+    assert found.digest() == "some/set a" == found.digest()
+    assert [document.text for document in found] == ["a"] and asked == ["a"]
+    assert HubCorpus("some/set").digest() == "some/set b"
 
 
 def test_the_hub_refuses_a_file(tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 import datetime
 import json
-import os
+import shutil
 import sys
-import time
 import tracemalloc
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -15,15 +13,15 @@ import pytest
 import torch
 
 from tests.build import Capture, Log, Patch, Refused, full_gpu
-from tests.processes import PATIENCE, SHARDS, Place, finished, needs_ray, visible_gpus, who_did
+from tests.processes import SHARDS, Place, finished, needs_ray, visible_gpus, who_did
 from toolformer.annotation.results import RESULTS
 from toolformer.annotation.shards import ShardStore
 from toolformer.cli import main
 from toolformer.data import Document, FileCorpus
-from toolformer.jobs import engine
+from toolformer.errors import UserError
+from toolformer.jobs.annotate import Annotating, Texts
 from toolformer.jobs.config import Config, compose, validate
-from toolformer.jobs.engine.annotating import Annotating
-from toolformer.jobs.engine.work import Worker
+from toolformer.jobs.share import Chunk
 from toolformer.lm import loading, text_generator
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.memory import Memory
@@ -42,10 +40,10 @@ def config(place: Place, root: Path, *more: str) -> Config:
     return validate(compose("generate", place.words(root, *more, pause=0)[1:]))
 
 
-def test_the_corpus_is_read_once_and_results_are_left_alone(
+def test_a_finished_annotation_reads_no_text(
     place: Place, generate: Any, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    """While its files stay as they are, no command reads them again."""
+    """While its files hold the same, whenever they were written."""
     readings: list[int] = []
     read = FileCorpus.__iter__
 
@@ -56,84 +54,82 @@ def test_the_corpus_is_read_once_and_results_are_left_alone(
             yield document
 
     monkeypatch.setattr(FileCorpus, "__iter__", counted)
-    assert generate() == 0 and readings == [2 * SHARDS]
-    assert not list(tmp_path.glob("annotate/*/waiting/*"))
+    assert generate() == 0 and {*readings} == {2 * SHARDS}
     assert set(results(tmp_path)) == set(RESULTS)
     plain = pq.read_table(next(tmp_path.glob("generate/*/dataset_plain.parquet"))).to_pylist()
     rows = [json.loads(line) for line in place.corpus.read_text().splitlines()]
     assert [(row["doc_id"], row["text"]) for row in plain] == [(row["id"], row["text"]) for row in rows]
     assert all(row["date"].replace("-", "/") in row["url"] for row in plain)
-    assert [finished("generate", config(place, tmp_path))] == place.runs(tmp_path)
-    assert generate() == 0 and generate("tool.calendar.filter_threshold=100") == 0
-    assert finished("generate", config(place, tmp_path)) and len(readings) == 1
+    readings.clear()
     place.corpus.touch()
-    assert generate() == 0 and readings == [2 * SHARDS] * 2
-    assert len(place.runs(tmp_path)) == 2
+    copied = f"corpus.path={shutil.copy(place.corpus, tmp_path)}"
+    assert generate() == generate(copied) == 0
+    assert [finished("generate", config(place, tmp_path))] == place.runs(tmp_path) and not readings
 
 
-def test_a_shard_is_done_before_the_corpus_has_been_read(
-    place: Place, generate: Any, tmp_path: Path, capsys: Capture
-) -> None:
-    """What follows in a pipe is only written then; a bad row ends the run, and the shard is kept."""
-    pipe = tmp_path / "pipe.jsonl"
-    os.mkfifo(pipe)
-    first, second, *others = place.corpus.read_text().splitlines(keepends=True)
-    seen: list[list[str]] = []
+def test_appended_texts_are_annotated_and_no_other(place: Place, generate: Any, tmp_path: Path) -> None:
     place.log.unlink(missing_ok=True)
-
-    def write(*more: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        with pipe.open("w", buffering=1) as stream:
-            stream.writelines([first, second])
-            while not place.shards(tmp_path) and time.monotonic() < deadline:
-                time.sleep(0.02)
-            seen.append(place.shards(tmp_path))
-            stream.writelines(more)
-
-    for more, code in ((["no JSON"], 2), (others, 0)):
-        writer = Thread(target=write, args=more)
-        writer.start()
-        assert generate(f"corpus.path={pipe}", "corpus.strict=true") == code
-        writer.join()
-    said = " ".join(capsys.readouterr().err.split())
-    assert f"toolformer: {pipe}, line 3: malformed JSON; fix it or set corpus.strict=false" in said
-    assert len(seen[0]) == 1 and seen[0] == seen[1] and len(place.shards(tmp_path)) == SHARDS
-    assert sum(map(len, who_did(place.log).values())) == 2 * SHARDS
-    assert [run.status for run in place.runs(tmp_path)] == ["FINISHED"]
+    corpus = tmp_path / "growing.jsonl"
+    lines = place.corpus.read_text().splitlines(keepends=True)
+    for count in (8, 12):
+        corpus.write_text("".join(lines[:count]))
+        assert generate(f"corpus.path={corpus}") == 0
+    assert [doc for docs in who_did(place.log).values() for doc in docs] == [f"d{n}" for n in range(12)]
+    assert {run.metrics["documents"] for run in place.runs(tmp_path)} == {8, 12}
 
 
-def test_another_shard_size_annotates_nothing_again(place: Place, generate: Any, tmp_path: Path) -> None:
-    assert generate() == 0
-    place.log.unlink()
-    assert generate("generate.shard_size=3") == 0 and not place.log.exists()
-    assert len(place.runs(tmp_path)) == 1 and len(place.shards(tmp_path)) == SHARDS
-    assert finished("generate", config(place, tmp_path, "generate.shard_size=3")) == place.runs(tmp_path)[0]
+def test_a_bad_row_is_refused_before_a_run_begins(place: Place, tmp_path: Path, refused: Refused) -> None:
+    corpus = tmp_path / "bad.jsonl"
+    corpus.write_text(place.corpus.read_text() + "\nno JSON")
+    said = refused(*place.words(tmp_path, f"corpus.path={corpus}", "corpus.strict=true", pause=0))
+    assert f"{corpus}, line {2 * SHARDS + 1}: malformed JSON; fix it or set corpus.strict=false" in said
+    assert not (tmp_path / "generate").exists() and not place.shards(tmp_path)
 
 
-def test_another_shard_size_after_cleaning_annotates_nothing(
+def test_a_corpus_that_changes_meanwhile_is_named(
+    place: Place, tmp_path: Path, refused: Refused, monkeypatch: Patch
+) -> None:
+    corpus = shutil.copy(place.corpus, tmp_path)
+    write = ShardStore.write
+
+    def change(*arguments: Any) -> None:
+        write(*arguments)
+        Path(corpus).write_text(place.corpus.read_text().replace("met", "sat"))
+
+    monkeypatch.setattr(ShardStore, "write", change)
+    words = place.words(tmp_path, f"corpus.path={corpus}", pause=0)
+    assert "corpus: its files have changed since this command began; give the command again" in refused(
+        *words
+    )
+    monkeypatch.undo()
+    assert main(words) == 0
+    (path,) = tmp_path.glob("generate/*/dataset_plain.parquet")
+    assert all("sat" in row["text"] for row in pq.read_table(path).to_pylist())
+
+
+def test_another_shard_size_annotates_nothing_again_once_it_is_finished(
     place: Place, generate: Any, tmp_path: Path
 ) -> None:
     assert generate() == 0
     place.log.unlink()
     assert main(["runs", "clean", "--yes", f"paths.root='{tmp_path}'"]) == 0
-    assert place.shards(tmp_path) == []
     assert generate("generate.shard_size=3") == 0 and not place.log.exists()
+    assert finished("generate", config(place, tmp_path, "generate.shard_size=3")) == place.runs(tmp_path)[0]
 
 
-def test_the_memory_of_planning_does_not_grow_with_the_corpus(place: Place, tmp_path: Path) -> None:
+def test_the_memory_of_reading_does_not_grow_with_the_corpus(place: Place, tmp_path: Path) -> None:
     """Nine times the documents, in shards of the same size."""
 
     def peak(count: int) -> int:
         corpus, root = tmp_path / f"{count}.jsonl", tmp_path / f"runs-{count}"
         corpus.write_text("".join(json.dumps({"text": f"{n:06d} " * 2000}) + "\n" for n in range(count)))
-        config = validate(compose("generate", place.words(root)[1:]))
+        config = validate(compose("generate", place.words(root, "generate.shard_size=50")[1:]))
         config.corpus.path, config.corpus.limit = str(corpus), None
-        plan, store = engine.Plan(config, 50), ShardStore(root / "shards")
         tracemalloc.start()
-        plan.read(store)
+        sizes = Texts(config).sizes()
         highest = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert len(list((store.folder / "waiting").iterdir())) == len(plan.documents) == count // 50
+        assert [*sizes.values()] == [50] * (count // 50)
         return highest
 
     peak(50)  # what is imported at first use
@@ -169,29 +165,25 @@ def test_a_cluster_that_does_not_answer_is_one_line(place: Place, tmp_path: Path
 
 
 @pytest.mark.parametrize("stage", ["generate", "evaluate"])
-def test_several_workers_without_ray_are_refused(
+def test_a_cluster_without_ray_is_refused(
     tmp_path: Path, refused: Refused, monkeypatch: Patch, stage: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # as Python marks a module that cannot be imported
-    line = refused(stage, f"paths.root={tmp_path}", "engine.workers=2")
-    assert "engine.workers=2 needs Ray, which is not installed: make setup EXTRA=ray" in line
+    line = refused(stage, f"paths.root={tmp_path}", "engine.address=auto")
+    assert "engine.address needs Ray, which is not installed: make setup EXTRA=ray" in line
 
 
 def test_a_worker_has_the_configured_threads_and_batches(tmp_path: Path, tiny_folder: Path) -> None:
-    before, shards = torch.get_num_threads(), ShardStore(tmp_path / "shards")
+    before = torch.get_num_threads()
     words = [f"model={tiny_folder}", f"paths.root={tmp_path}", "tools=[calculator]", "lm.dtype=float32"]
-    words += [f"tool.calculator.{key}" for key in ("samples=1", "max_positions=1", "max_call_tokens=2")]
-    shards.add("one", [Document("d", "Today the library is closed, so read at home.")])
-    shards.add("two", [Document("d", "Today the library is closed, so read at home.")])
     try:
-        for name, more, *expected in (
-            ("one", ["engine.batch_tokens=512"], 2, 512),
-            ("two", ["engine.threads=1"], 1, 2048),
+        for more, threads, tokens in (
+            (["engine.batch_tokens=512", "engine.threads=2"], 2, 512),
+            (["engine.threads=1"], 1, 2048),
         ):
             config = validate(compose("generate", [*words, *more]))
-            assert Worker(Annotating(config, shards.folder), threads=2)(name).is_done
-            model = text_generator.load_model(str(tiny_folder), "float32", "auto")
-            assert [torch.get_num_threads(), model.batch_tokens] == expected
+            _, batch = Annotating(config, tmp_path / "shards", Texts(config)).load()
+            assert [torch.get_num_threads(), batch.value] == [threads, tokens]
     finally:
         torch.set_num_threads(before)
 
@@ -202,22 +194,27 @@ def test_a_full_gpu_halves_the_batches_once(
 ) -> None:
     """Those of a number, and those by the GPU's memory; each later shard begins with the half."""
     monkeypatch.setattr(LanguageModel, "gpu_memory", lambda self: Memory(10_000, 500, 2**30))
-    shards = ShardStore(tmp_path / "shards")
-    for day, name in enumerate(("one", "two", "three")):
-        shards.add(name, [Document("d", f"On day {day} we met.", date=datetime.date(2021, 3, 1))])
-    job = Annotating(validate(compose("generate", place.words(tmp_path, *words, pause=0)[1:])), shards.folder)
-    worker = Worker(job)
+    one, two, three = (
+        Chunk(name, [Document("d", f"On day {day} we met.", date=datetime.date(2021, 3, 1))])
+        for day, name in enumerate(("one", "two", "three"))
+    )
+    config = validate(compose("generate", place.words(tmp_path, *words, pause=0)[1:]))
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    work = Annotating(config, folder, Texts(config))
+    replica = work.load()
     model = text_generator.load_model(str(place.model), "float32", "auto")
     with full_gpu(model, {2}):
-        assert worker("one").is_done and worker("two").is_done
+        work.do(replica, one)
+        work.do(replica, two)
     half = first // 2
-    assert model.batch_tokens == half
+    assert model.batch_tokens == half and work.finished() == {"one", "two"}
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [f"the GPU's memory is full; going on with engine.batch_tokens={half}"]
-    with full_gpu(model, range(10**6)):
-        error = str(worker("three").error)
-    assert error.startswith(f"the GPU's memory is full at engine.batch_tokens={half}; finished work is kept")
-    assert not shards.is_there("three")
+    line = f"the GPU's memory is full at engine.batch_tokens={half}; finished work is kept"
+    with full_gpu(model, range(10**6)), pytest.raises(UserError, match=line):
+        work.do(replica, three)
+    assert not work.has("three")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +240,6 @@ def test_batches_of_workers_on_a_machine_with_three_gpus(
 
 
 @pytest.mark.chaos
-@needs_ray
 def test_each_worker_sees_one_gpu(place: Place, tmp_path: Path, monkeypatch: Patch) -> None:
     """Two of three, as a user or Slurm leaves them to the command."""
     place.log.unlink(missing_ok=True)  # of other tests

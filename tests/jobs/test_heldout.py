@@ -8,7 +8,7 @@ import pytest
 
 from tests.build import Log, Refused, smoke_words
 from toolformer.data import demo_corpus
-from toolformer.jobs import experiments
+from toolformer.jobs import experiments, steps
 from toolformer.jobs.config import compose, validate
 from toolformer.jobs.invocation import run_stage
 from toolformer.results import Results, Run
@@ -87,7 +87,7 @@ def test_without_an_annotation_a_model_reads_those_of_the_corpus(
     caplog.set_level("INFO")
     run = stage("evaluate", words, "system=model", f"paths.root={tmp_path}")
     assert f"heldout: {HELD_OUT} texts held out of texts.jsonl" in caplog.text
-    assert run.step.inputs["heldout"] == [annotation.step.inputs["heldout"]]
+    assert run.step.inputs["heldout"] == steps.held_out([annotation.step])
 
 
 def test_texts_that_are_named_leave_the_corpus_whole(words: list[str], tmp_path: Path) -> None:

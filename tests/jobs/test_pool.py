@@ -7,18 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.build import Patch
-from tests.processes import Place, config, trained
-from toolformer.cli import main
 from toolformer.decoding.recording import AnswerFile
 from toolformer.errors import UserError
 from toolformer.jobs.config import Config
 from toolformer.jobs.engine import answering, pool
-from toolformer.jobs.engine.annotating import Annotating
-from toolformer.jobs.engine.answering import Answering
 from toolformer.jobs.engine.plan import Queue
-from toolformer.jobs.engine.work import Outcome, Worker
-from toolformer.jobs.invocation import run_stage
+from toolformer.jobs.engine.work import Outcome
 
 
 class Letters:
@@ -65,23 +59,6 @@ def test_shards_that_others_leave_unfinished_are_done() -> None:
 def test_bad_input_in_a_shard_ends_the_work() -> None:
     with pytest.raises(UserError, match="b is bad"):
         done_here(Letters(bad="b"))
-
-
-def test_one_function_does_shards_of_texts_and_of_questions(
-    place: Place, answering_model: Path, tmp_path: Path, monkeypatch: Patch
-) -> None:
-    jobs: list[type] = []
-    do = Worker.__call__
-
-    def counted(worker: Worker, name: str) -> Outcome:
-        jobs.append(type(worker._job))
-        return do(worker, name)
-
-    monkeypatch.setattr(Worker, "__call__", counted)
-    assert main(place.words(tmp_path / "texts", "corpus.limit=4", pause=0)) == 0
-    trained(tmp_path / "questions", answering_model)
-    run_stage("evaluate", config(tmp_path / "questions", "evaluation.limit=2", "tools=[calendar]"))
-    assert jobs == [Annotating, Annotating, Answering]
 
 
 def test_answers_of_a_shard_at_work_are_not_gathered(tmp_path: Path) -> None:

@@ -81,16 +81,6 @@ def test_a_damaged_or_older_result_is_not_a_killed_run(results: Results, result:
     assert results.get(run.id).status == "DAMAGED"
 
 
-def test_shards_leave_the_number_of_their_documents(results: Results) -> None:
-    """Shards of another size would be another annotation."""
-    generate = of_shards(results)
-    write(results.path(SHARDS) / "shard_size").write_text("8")
-    made(results, generate)
-    (item,) = removable(results)
-    assert remove(item) and [path.name for path in results.path(SHARDS).iterdir()] == ["shard_size"]
-    assert removable(results) == []
-
-
 def test_files_that_vanish_meanwhile_count_nothing(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
     write(results.root / "generate" / "a.parquet", 4000)
     gone = [results.root / "generate" / "b.parquet", results.root / "answer"]

@@ -1,4 +1,4 @@
-"""Shards on disk: the documents to be annotated, and their annotations.
+"""Shards on disk: the annotations of a few documents each.
 
 A finished shard is a Parquet file with a SHA-256 file. Both are written atomically (temporary file, sync, rename), the
 checksum last. A claim on a shard is a lock of the operating system, which is released when its process ends in any way.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -47,7 +48,6 @@ SHARD = pa.unify_schemas([CANDIDATES, pa.schema(_TEXT)])
 """Rows of a shard: candidates; the first one of each document has its text, URL and date."""
 _MOST_BYTES = 2**31
 """In memory of a shard, whose texts may be long."""
-DOCUMENTS = pa.schema({"doc_id": pa.string(), **_TEXT, "source_id": pa.string(), "title": pa.string()})
 
 
 class BrokenShard(Exception):
@@ -103,51 +103,30 @@ class ShardStore:
                 "which scores the texts again"
             )
 
-    @property
-    def shard_size(self) -> int | None:
-        """Documents per shard; None before the first one, or if the record is damaged."""
-        try:
-            return max(1, int((self.folder / "shard_size").read_bytes()))
-        except (FileNotFoundError, ValueError):
-            return None
-
-    def keep_shard_size(self, size: int) -> None:
-        """Records the documents per shard, unless that was done."""
-        with locked(self._claim_path("shard_size")):
-            if self.shard_size is None:
-                atomic_write(self.folder / "shard_size", str(size).encode())
-
     def path(self, name: str) -> Path:
         """The shard's Parquet file."""
         return self.folder / f"{name}.parquet"
 
-    def add(self, name: str, documents: Sequence[Document]) -> bool:
-        """Stores the documents of a shard for its annotation; returns whether it is still to be done."""
-        path = self._waiting_path(name)
-        while not self.is_there(name) and not path.is_file():
-            with self.claim(name) as ours:  # other processes may read the same corpus
-                if ours and not self.is_there(name):
-                    table = pa.Table.from_pylist([*map(asdict, documents)], schema=DOCUMENTS)
-                    with writing(path):
-                        path.parent.mkdir(parents=True, exist_ok=True)
-                    with atomic_file(path) as temporary:
-                        pq.write_table(table, temporary, compression="zstd")
-        return not self.is_there(name)
-
-    def documents(self, name: str) -> list[Document]:
-        """The documents of a shard that is still to be done; UserError if they cannot be read."""
-        path = self._waiting_path(name)
-        try:
-            return [Document(**row) for row in read_table(path, most_bytes=_MOST_BYTES).to_pylist()]
-        except (OSError, TypeError, pa.ArrowException, UserError) as error:
-            path.unlink(missing_ok=True)
-            raise UserError(
-                f"{path} cannot be read ({one_line(error)}); run the same command again"
-            ) from error
-
-    def is_there(self, name: str) -> bool:
+    def has(self, name: str) -> bool:
         """Whether the shard is finished; does not read it."""
         return self._checksum_path(name).is_file() and self.path(name).is_file()
+
+    def names(self) -> set[str]:
+        """The names of the finished shards."""
+        try:
+            files = {entry.name for entry in os.scandir(self.folder)}
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+        return {
+            name
+            for file in files
+            if (name := file.removesuffix(".sha256")) != file and f"{name}.parquet" in files
+        }
+
+    def cost(self, name: str) -> tuple[float, int]:
+        """The seconds that a finished shard took, and the tokens of its texts."""
+        metadata = pq.read_metadata(self.path(name)).metadata
+        return float(metadata[b"seconds"]), int(metadata[b"tokens"])
 
     def read(self, name: str) -> pa.Table:
         """The shard's rows (`SHARD`), with its counts as JSON under the metadata key `funnel`, its `seconds`, and
@@ -178,6 +157,7 @@ class ShardStore:
         documents: Sequence[Document],
         seconds: float = 0.0,
         used: Mapping[str, Usage] | None = None,
+        tokens: int = 0,
     ) -> None:
         """Writes a shard; the caller holds its claim.
 
@@ -186,6 +166,7 @@ class ShardStore:
             documents: at least those that have rows.
             seconds: the duration of its annotation.
             used: counts of the calls that it made, by tool.
+            tokens: of the documents' texts.
         """
         texts = {d.doc_id: {"text": d.text, "url": d.url, "date": d.date} for d in documents}
         # Only the first row of a document has its text.
@@ -193,6 +174,7 @@ class ShardStore:
         metadata = {
             "funnel": json.dumps(funnel, sort_keys=True),
             "seconds": f"{seconds:.3f}",
+            "tokens": str(tokens),
             "tools": json.dumps({key: asdict(usage) for key, usage in (used or {}).items()}),
         }
         self.discard(name)  # a half-replaced shard must not count as finished
@@ -217,23 +199,14 @@ class ShardStore:
             return
         try:
             yield True
-            if self.is_there(name):
-                self._waiting_path(name).unlink(missing_ok=True)
+            if self.has(name):
                 self._claim_path(name).unlink(missing_ok=True)
         finally:
             lock.release()
 
-    def is_claimed(self, name: str) -> bool:
-        """Whether a running process has claimed the shard."""
-        with self.claim(name) as ours:
-            return not ours
-
     def lock(self, name: str) -> FileLock:
         """A lock between processes, not yet acquired."""
         return lock_file(self._claim_path(name))
-
-    def _waiting_path(self, name: str) -> Path:
-        return self.folder / "waiting" / f"{name}.parquet"
 
     def _checksum_path(self, name: str) -> Path:
         return self.folder / f"{name}.sha256"

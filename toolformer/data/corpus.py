@@ -4,19 +4,38 @@ import hashlib
 import itertools
 import json
 import logging
-import stat
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from toolformer.data.document import Document, content_id
-from toolformer.data.files import FileCorpus
 from toolformer.data.row_corpus import RowCorpus
 from toolformer.data.sampling import hash64
+from toolformer.storage import content_digest
 
 log = logging.getLogger(__name__)
 
 _REPEATED = "repeated text"
 """Why a row is skipped that has the id and text of an earlier one; without an id, the text is its id."""
+
+
+@dataclass(frozen=True)
+class Bundled:
+    """Documents of a file that belongs to this package or is fetched for it.
+
+    Args:
+        read: makes the documents.
+        file: finds the file.
+    """
+
+    read: Callable[[], Iterable[Document]]
+    file: Callable[[], Path]
+
+    def __iter__(self) -> Iterator[Document]:
+        return iter(self.read())
+
+    def digest(self) -> str:
+        return content_digest(self.file())
 
 
 class Corpus:
@@ -43,6 +62,7 @@ class Corpus:
         self.limit = limit
         self.key = key
         self._repeated = 0
+        self._level = logging.WARNING
 
     def __iter__(self) -> Iterator[Document]:
         documents, renamed = 0, 0
@@ -51,11 +71,15 @@ class Corpus:
             documents += 1
             renamed += is_renamed
             yield document
+        level, self._level = self._level, logging.DEBUG
         if self._repeated:
-            log.warning("%s: rows skipped: %d %s", self.key, self._repeated, _REPEATED)
+            log.log(level, "%s: rows skipped: %d %s", self.key, self._repeated, _REPEATED)
         if renamed:
-            log.warning(
-                "%s: texts with the id of another text, kept with a hash added to it: %d", self.key, renamed
+            log.log(
+                level,
+                "%s: texts with the id of another text, kept with a hash added to it: %d",
+                self.key,
+                renamed,
             )
         if isinstance(self.source, RowCorpus):
             self.source.check(documents)
@@ -74,14 +98,11 @@ class Corpus:
             is_renamed = doc_id != document.doc_id
             yield replace(document, doc_id=doc_id) if is_renamed else document, is_renamed
 
-    def state(self) -> list[tuple[str, int, int, int]] | None:
-        """What changes when the corpus does: its files, their sizes and times of change; None if it may change unseen."""
-        if not isinstance(self.source, FileCorpus):
-            return None
-        stats = [(str(path), path.stat()) for path in self.source.files()]
-        if not all(stat.S_ISREG(status.st_mode) for _, status in stats):
-            return None
-        return [(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns) for path, status in stats]
+    def digest(self) -> str:
+        """What distinguishes the texts from those of other sources, by content, whatever the limit; reads no text."""
+        if isinstance(self.source, RowCorpus | Bundled):
+            return self.source.digest()
+        raise TypeError(f"{type(self.source).__name__} has no digest")
 
     def skipped(self) -> dict[str, int]:
         """Rows that the latest reading skipped, by reason, as far as it went (`limit` ends it early)."""

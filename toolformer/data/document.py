@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field
 
 from toolformer.data.url_date import date_from_url
+from toolformer.step import NOTHING
 
 SOURCE_ID = "source_id"
 SIDE_FIELDS = ("url_field", "date_field", "id_field", "title_field")
@@ -49,7 +50,7 @@ class Fields:
     null: none is read."""
     id_field: str | None = "id"
     """The field of the document's name; null, and where a row has none: a name made from the text."""
-    title_field: str | None = "title"
+    title_field: Annotated[str | None, NOTHING] = "title"
     """The field that search shows before the text, in an index made of the corpus; null, and where a row has none:
     the text's first words."""
 

@@ -4,6 +4,7 @@ The files of a folder are read in the order of their names.
 """
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from toolformer.data.jsonl import read_jsonl, read_text
 from toolformer.data.parquet import read_parquet
 from toolformer.data.row_corpus import RowCorpus, Rows
 from toolformer.errors import UserError, one_line
+from toolformer.storage import files_digest
 
 JSONL, PARQUET, TEXT, MIXED = "jsonl", "parquet", "text", "files"
 SUFFIXES = {JSONL: (".jsonl", ".json", ".ndjson"), PARQUET: (".parquet", ".pq"), TEXT: (".txt",)}
@@ -49,6 +51,11 @@ class FileCorpus(RowCorpus):
         if not folder.is_dir():
             if not folder.exists():
                 raise UserError(f"{self.key}.path: there is no file {self.path}; name a file or a folder")
+            if not folder.is_file():
+                raise UserError(
+                    f"{self.key}.path: {self.path} is a pipe or a device, and its texts are read more than once; write them into a "
+                    "file (packed ones are read as they are)"
+                )
             return [folder]
         if self.pattern and (self.pattern.startswith("/") or ".." in self.pattern.split("/")):
             raise UserError(
@@ -81,6 +88,11 @@ class FileCorpus(RowCorpus):
                 f"{self.key}.path: no file in {folder} {criterion}; {advice} another folder or {self.key}.pattern"
             )
         return [folder / name for name in sorted(names, key=Path.as_posix)]
+
+    def digest(self) -> str:
+        """Of the files' names below their common folder, and of their content: a copy of a corpus is the same corpus."""
+        files = self.files()
+        return files_digest(files, Path(os.path.commonpath([file.parent for file in files])))
 
     def sources(self) -> Iterator[tuple[str, Rows]]:
         """The name and rows of each file."""
@@ -116,10 +128,14 @@ def _kind(path: Path) -> str | None:
     return next((kind for kind, suffixes in SUFFIXES.items() if name.endswith(suffixes)), None)
 
 
+def demo_file() -> Path:
+    """The file of the small corpus written for this project."""
+    return Path(__file__).with_name("corpora") / "demo.jsonl"
+
+
 def demo_corpus(split: str = "train") -> Iterator[Document]:
     """The documents of one of the `DEMO_SPLITS` of the small corpus written for this project."""
-    path = Path(__file__).with_name("corpora") / "demo.jsonl"
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in demo_file().read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         if row["split"] == split:
             yield document_from_row(row)[0]

@@ -1,5 +1,6 @@
 """Data sets of the Hugging Face hub, streamed; no code of a data set is run."""
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from toolformer.data.files import is_saved
 from toolformer.data.jsonl import LONGEST, TOO_LONG
 from toolformer.data.row_corpus import RowCorpus, Rows
 from toolformer.errors import UserError, one_line
+from toolformer.storage import files_digest
 
 
 @dataclass
@@ -23,6 +25,33 @@ class HubCorpus(RowCorpus):
     subset: str | None = None
     """The data set's configuration, if it has several."""
     split: str = "train"
+
+    def digest(self) -> str:
+        """Of a folder's files; of a data set on the hub its name and commit, which later readings read too."""
+        folder = self._folder()
+        if folder.is_dir():
+            files = (file for file in sorted(folder.rglob("*")) if file.is_file())
+            return files_digest([*files], folder)
+        return f"{self.path} {self._commit}"
+
+    @functools.cached_property
+    def _commit(self) -> str:
+        from huggingface_hub import HfApi
+
+        try:
+            return str(HfApi().dataset_info(self.path).sha)
+        except Exception as error:  # offline, unknown, gated ...
+            raise self._refusal(error) from error
+
+    def _folder(self) -> Path:
+        folder = Path(self.path).expanduser()
+        if folder.is_file():
+            raise UserError(f"{self.key}.path: {self.path} is a file; {self.key}=files reads it by its name")
+        return folder
+
+    def _refusal(self, error: Exception) -> UserError:
+        reason = f"the data set {self.path} cannot be streamed ({one_line(error)})"
+        return UserError(f"{self.key}.path: {reason}; check {self.key}.subset and {self.key}.split")
 
     def sources(self) -> Iterator[tuple[str, Rows]]:
         """The name and rows of the data set."""
@@ -44,21 +73,19 @@ class HubCorpus(RowCorpus):
     def _open(self) -> Any:
         from datasets import load_dataset, load_from_disk
 
-        if Path(self.path).expanduser().is_file():
-            raise UserError(f"{self.key}.path: {self.path} is a file; {self.key}=files reads it by its name")
+        folder = self._folder()
+        revision = None if folder.is_dir() else self._commit
         try:
-            folder = Path(self.path).expanduser()
             if is_saved(folder):
                 rows = load_from_disk(str(folder))
                 rows = (rows[self.split] if isinstance(rows, dict) else rows).with_format(None)
             else:
-                rows = load_dataset(self.path, self.subset, split=self.split, streaming=True)
+                rows = load_dataset(
+                    self.path, self.subset, split=self.split, streaming=True, revision=revision
+                )
         # Offline, unknown, gated, without this subset or split, requiring custom code ...
         except Exception as error:
-            reason = f"the data set {self.path} cannot be streamed ({one_line(error)})"
-            raise UserError(
-                f"{self.key}.path: {reason}; check {self.key}.subset and {self.key}.split"
-            ) from error
+            raise self._refusal(error) from error
         known = rows.column_names
         if known is None:
             return rows

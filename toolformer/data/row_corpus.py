@@ -48,7 +48,7 @@ class RowCorpus(ABC):
     fields: Fields = field(default_factory=Fields)
     strict: bool = False
     latest_date: date | None = None
-    """Later dates in URLs are ignored; None is the day of the reading, in UTC."""
+    """Later dates in URLs are ignored; None ignores none."""
     key: str = "corpus"
     """Its name in the configuration and in messages."""
     skipped: Counter[str] = field(default_factory=Counter, init=False)
@@ -60,6 +60,12 @@ class RowCorpus(ABC):
     _first: str = field(default="", init=False)
     _says_dates: bool = field(default=True, init=False)
     _absent: dict[str, str] = field(default_factory=dict, init=False)
+    _level: int = field(default=logging.WARNING, init=False)
+    """Of what a reading says of its rows: only the first one is heard."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """What distinguishes the rows from others: their content, or its version; no row is read for it."""
 
     @abstractmethod
     def sources(self) -> Iterator[tuple[str, Rows]]:
@@ -84,7 +90,8 @@ class RowCorpus(ABC):
                             self._count(fault, f"{name}, {position}", self.unread, logged)
                         if self._says_dates and document.date and not date_from_url(document.url):
                             self._says_dates = False
-                            log.info(
+                            log.log(
+                                min(self._level, logging.INFO),
                                 "%s, %s: no date in the URL, so the field `%s` counts as the day of writing; if it holds the day of "
                                 "crawling, set %s.date_field=null", name, position, self.fields.date_field, self.key,
                             )  # fmt: skip
@@ -93,8 +100,14 @@ class RowCorpus(ABC):
             for counts, kept in ((self.skipped, "skipped"), (self.unread, "kept without a field")):
                 if total := counts.total():
                     reasons = ", ".join(f"{count} {reason}" for reason, count in counts.most_common())
-                    log.warning(
-                        "%s: %d row%s %s: %s", self.path, total, "" if total == 1 else "s", kept, reasons
+                    log.log(
+                        self._level,
+                        "%s: %d row%s %s: %s",
+                        self.path,
+                        total,
+                        "" if total == 1 else "s",
+                        kept,
+                        reasons,
                     )
 
     def _document(self, row: Any) -> tuple[Document, list[BadRow]]:
@@ -117,10 +130,11 @@ class RowCorpus(ABC):
         counts[fault.reason] += fault.count
         logged[fault.reason] += 1
         if logged[fault.reason] <= MOST_LOGGED:
-            log.warning("%s, %s", line, "skipped" if counts is self.skipped else "left out")
+            log.log(self._level, "%s, %s", line, "skipped" if counts is self.skipped else "left out")
 
     def check(self, documents: int) -> None:
         """UserError if a reading found no document, or no row has a field that the user named."""
+        self._level = logging.DEBUG
         if not documents:
             reason = f"rows skipped: {self.skipped.total()}, the first: {self._first}"
             reason = reason if self._first else "name another"

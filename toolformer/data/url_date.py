@@ -35,16 +35,15 @@ _ARCHIVE = re.compile(
 )
 
 
-def date_from_url(url: str | None, today: datetime.date | None = None) -> datetime.date | None:
+def date_from_url(url: str | None, latest: datetime.date | None = None) -> datetime.date | None:
     """The first date in a URL, or None.
 
     Read are year, month and day in this order, joined by one of `/ - _ .` or run together, and with the month's English
     name also the other way round (/14-aug-2020/, /august/14/2020/). Years are 1900 to 2099. Impossible dates and dates
-    after `today` (by default the day in UTC) are skipped. Of an archive's address, only the archived page's counts.
+    after `latest` are skipped. Of an archive's address, only the archived page's counts.
     """
     if not url:
         return None
-    latest = today or datetime.datetime.now(datetime.UTC).date()
     plain = _ARCHIVE.sub("//", _ENCLOSING.sub("", unquote(url)))
     dates: list[tuple[int, datetime.date]] = []
     for form in _FORMS:
@@ -55,7 +54,7 @@ def date_from_url(url: str | None, today: datetime.date | None = None) -> dateti
                 date = datetime.date(int(match["y"]), month, int(match["d"]))
             except ValueError:
                 continue
-            if date <= latest:
+            if latest is None or date <= latest:
                 dates.append((match.start("y"), date))
                 break
     return min(dates)[1] if dates else None

@@ -1,17 +1,14 @@
 """`toolformer index`: a corpus becomes a folder that search reads, by either backend."""
 
-import hashlib
 import logging
-import os
 from dataclasses import asdict
 from pathlib import Path
 
-from toolformer.data import Corpus, FileCorpus
 from toolformer.errors import UserError
 from toolformer.jobs import instantiate
 from toolformer.jobs.config import Config
 from toolformer.progress import Bar
-from toolformer.storage import content_digest, writing
+from toolformer.storage import writing
 from toolformer.tools.retrieval import bm25, java, lucene
 from toolformer.tools.retrieval.index import (
     MANIFEST,
@@ -40,7 +37,7 @@ def index(config: Config) -> tuple[Path, int]:
     corpus = instantiate.corpus(config.corpus)
     # What parts paragraphs matters to annotation only.
     described = {key: value for key, value in asdict(config.corpus).items() if key != "paragraphs"}
-    entries = {"corpus": described, "passage_words": settings.passage_words, "contents": _contents(corpus)}
+    entries = {"corpus": described, "passage_words": settings.passage_words, "contents": corpus.digest()[:16]}
     manifest = manifest_of(folder)
     made = {"backend": settings.backend, "version": VERSIONS[settings.backend]}
     is_ours = manifest is not None and {**entries, **made}.items() <= manifest.items()
@@ -70,18 +67,3 @@ def index(config: Config) -> tuple[Path, int]:
         return folder, write(
             folder, settings.backend, lambda path: build(passages, path), entries, replace=is_ours
         )
-
-
-def _contents(corpus: Corpus) -> str:
-    """A name for the texts of a corpus: its files by name and content; empty where it has no files."""
-    if not isinstance(corpus.source, FileCorpus):
-        return ""
-    files = corpus.source.files()
-    # Not by place or time: a copy of the corpus is the same corpus.
-    root = Path(os.path.commonpath([file.parent for file in files]))
-    digest = hashlib.sha256()
-    for file in Bar(files, desc="texts", unit="files", leave=False):
-        digest.update(
-            f"{file.relative_to(root)}\0{content_digest(file)}\n".encode("utf-8", "surrogateescape")
-        )
-    return digest.hexdigest()[:16]

@@ -6,7 +6,7 @@ import datetime
 import functools
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,8 @@ from hydra.utils import instantiate
 
 from toolformer.annotation.candidates import ToolSettings
 from toolformer.calls import CallSyntaxError
-from toolformer.data import Corpus, Document, FileCorpus, HubCorpus, assets, demo_corpus
+from toolformer.data import Bundled, Corpus, Document, FileCorpus, HubCorpus, assets, demo_corpus
+from toolformer.data.files import demo_file
 from toolformer.decoding import examples
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError, one_line
@@ -45,13 +46,13 @@ def corpus(config: CorpusConfig, key: str = "corpus") -> Corpus:
     return Corpus(_source(config, key), config.limit, key)
 
 
-def _source(corpus: CorpusConfig, key: str) -> Iterable[Document] | Callable[[], Iterable[Document]]:
+def _source(corpus: CorpusConfig, key: str) -> Iterable[Document]:
     if corpus.source == "demo":
-        return functools.partial(demo_corpus, corpus.split)
+        return Bundled(functools.partial(demo_corpus, corpus.split), demo_file)
     if corpus.source == "wikipedia":
         from toolformer.tools.retrieval.passages import wikipedia_documents
 
-        return wikipedia_documents
+        return Bundled(wikipedia_documents, functools.partial(assets.ensure, "wikipedia"))
     assert corpus.path is not None and corpus.source is not None  # validated
     latest = datetime.date.fromisoformat(corpus.latest_date) if corpus.latest_date else None
     common: dict[str, Any] = {"fields": corpus, "strict": corpus.strict, "latest_date": latest, "key": key}

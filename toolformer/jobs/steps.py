@@ -7,25 +7,20 @@ are passed to it take their place.
 
 from __future__ import annotations
 
-import datetime
-import hashlib
-import itertools
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from toolformer.annotation.candidates import Sampling
-from toolformer.annotation.shards import ShardStore
 from toolformer.credentials import masked
-from toolformer.data import Document, content_hash
+from toolformer.data import Document
 from toolformer.data.heldout import split
 from toolformer.decoding import examples
 from toolformer.decoding.settings import SYSTEMS, Decoding, trained_on
 from toolformer.errors import UserError
-from toolformer.jobs import engine, instantiate
-from toolformer.jobs.config import Config, CorpusConfig
+from toolformer.jobs import instantiate
+from toolformer.jobs.config import Config
 from toolformer.jobs.samples import Samples, sample_ids
 from toolformer.jobs.versions import VERSIONS
 from toolformer.results import Results, Run
@@ -51,58 +46,34 @@ def annotate(config: Config) -> Step:
     return _step("annotate", with_tools(config, config.tools), inputs)
 
 
-def generate(config: Config, shards: Sequence[str] | None = None, heldout: str | None = None) -> Step:
-    """The step that makes C* of these shards; of those of the configured corpus, which is read, if they are left out.
+def documents(config: Config, key: str = "corpus") -> Step:
+    """The texts of a corpus, `corpus` or `heldout`: what its files hold, and how they are read. Reads no text."""
+    instantiate.apply_paths(config)
+    settings = settings_of(config, "documents" if key == "corpus" else "heldout").get(key, {})
+    source = instantiate.corpus(getattr(config, key), key)
+    return Step("documents", VERSIONS["documents"], settings, {"content": source.digest()})
 
-    Args:
-        heldout: the hash of the documents that were held out of the corpus.
-    """
-    if shards is None:
-        shards, heldout = corpus_content(config)
-    inputs: dict[str, Any] = {
-        "annotation": annotate(config),
-        "shards": hashlib.sha256("".join(shards).encode()).hexdigest(),
-    }
-    if heldout:
-        inputs["heldout"] = heldout
+
+def generate(config: Config) -> Step:
+    """The step that makes C* of the configured corpus."""
+    inputs: dict[str, Any] = {"annotation": annotate(config), "corpus": documents(config)}
+    if config.heldout_share and not config.heldout.source:
+        inputs["heldout"] = config.heldout_share
     if config.filter.chance:  # whose draws are by the seed
         inputs["seed"] = config.seed
     return _step("generate", with_tools(config, config.tools), inputs)
-
-
-def corpus_content(config: Config) -> tuple[list[str], str | None]:
-    """The names of a corpus's shards, which are made of their content, and the hash of what is held out of it.
-
-    Read once per process while its files stay the same.
-    """
-    instantiate.apply_paths(config)
-    size = shard_size(config)
-    share = None if config.heldout.source else config.heldout_share
-    state = _corpus_state(config.corpus, "corpus"), size, share
-    if state not in _SHARDS:
-        plan = engine.Plan(config, size)
-        if not plan.is_complete:
-            plan.read()
-        _SHARDS[state] = list(plan.documents), plan.heldout_hash
-    return _SHARDS[state]
-
-
-def shard_size(config: Config) -> int:
-    """Documents per shard: as the annotation began with, since other shards would annotate its documents again."""
-    store = ShardStore(instantiate.finished_results(config).path(annotate(config)))
-    return store.shard_size or config.generate.shard_size
 
 
 def train(config: Config, datasets: Sequence[Step] | None = None) -> Step:
     """The step of a finetuning on these annotations; on those that `dataset` names, if they are left out."""
     if datasets is None:
         datasets = [run.step for run in named_annotations(config)]
-    inputs = {
+    inputs: dict[str, Any] = {
         "model": model_state(config.model),
         "datasets": list(datasets),
     }
     if config.heldout.source:
-        inputs["heldout"] = _heldout_hash(config, HELDOUT_LIMIT)
+        inputs["heldout"] = documents(config, "heldout")
     else:
         held_out(datasets)  # which are part of the annotations
     if (deepspeed := config.trainer.deepspeed) is not None:
@@ -113,14 +84,18 @@ def train(config: Config, datasets: Sequence[Step] | None = None) -> Step:
 
 
 def held_out(annotations: Sequence[Step]) -> list[str]:
-    """The hashes of the documents that these annotations held out of their corpora. UserError if one held out none."""
+    """What names the documents that these annotations held out of their corpora. UserError if one held out none."""
     for step in annotations:
         if "heldout" not in step.inputs:
             raise UserError(
                 f"heldout: generate run {step.key()[:8]} held no text out of its corpus; name held-out texts: corpus@heldout=jsonl "
                 "heldout.path=FILE"
             )
-    return [str(step.inputs["heldout"]) for step in annotations]
+    return [_held_out_of(step.inputs["corpus"], step.inputs["heldout"]) for step in annotations]
+
+
+def _held_out_of(corpus: Step, share: float) -> str:
+    return Step("heldout", corpus.version, {"share": share}, {"corpus": corpus}).key()
 
 
 def split_off(config: Config) -> list[Document]:
@@ -130,25 +105,6 @@ def split_off(config: Config) -> list[Document]:
         for document, is_held_out in split(instantiate.corpus(config.corpus), config.heldout_share)
         if is_held_out
     ]
-
-
-def _heldout_hash(config: Config, limit: int | None) -> str:
-    instantiate.apply_paths(config)
-    state = _corpus_state(config.heldout, "heldout"), limit
-    if state not in _HELDOUT:
-        _HELDOUT[state] = content_hash(itertools.islice(instantiate.corpus(config.heldout, "heldout"), limit))
-    return _HELDOUT[state]
-
-
-_SHARDS: dict[Any, tuple[list[str], str | None]] = {}
-_HELDOUT: dict[Any, str] = {}
-
-
-def _corpus_state(config: CorpusConfig, key: str) -> str:
-    """What distinguishes the texts of a corpus as they are now from those of another corpus, or of another time."""
-    today = datetime.datetime.now(datetime.UTC).date()  # without a latest date, that of the reading counts
-    files = instantiate.corpus(config, key).state()
-    return json.dumps([asdict(config), str(today), files], default=str)
 
 
 def answer(config: Config, training: Step | None = None) -> Step:
@@ -207,11 +163,11 @@ def evaluate(config: Config, training: Step | None = None, annotation: Step | No
     }
     if "heldout_perplexity" in tasks:
         if config.heldout.source:
-            inputs["heldout"] = _heldout_hash(config, None)
+            inputs["heldout"] = documents(config, "heldout")
         elif annotations := [annotation] if annotation else heldout_annotations(config, training):
             inputs["heldout"] = held_out(annotations)
         else:
-            inputs["heldout"] = [corpus_content(config)[1]]
+            inputs["heldout"] = [_held_out_of(documents(config), config.heldout_share)]
     return _step("evaluate", replace(config, benchmarks=tasks), inputs)
 
 

@@ -168,7 +168,7 @@ def _train(job: _Job, results: Results, run: Folder) -> None:
 def _heldout_datasets(job: _Job, results: Results) -> list[Dataset]:
     """The held-out texts, for the run's page."""
     if job.config.heldout.source:
-        digest, count = str(job.step.inputs["heldout"]), len(job.heldout)
+        digest, count = job.step.inputs["heldout"].key(), len(job.heldout)
         return [instantiate.dataset(job.config.heldout, digest, "heldout", count)]
     return [_dataset("held out", run, HELDOUT, results, "heldout") for run in job.datasets]
 

@@ -19,8 +19,6 @@ from toolformer.storage import acquired, lock_file
 
 WORK = {"annotate": "shards of finished annotations", "answer": "answers of finished evaluations"}
 """Folders of steps whose results are not runs. Without them another τ_f is annotated, other benchmarks are answered again."""
-_KEPT = ("shard_size",)
-"""Files that stay of them: with shards of another size a finished annotation would not be found again."""
 CACHE = "tools"
 """The folder of tools' cached results."""
 _RECORDS = (STEP, CONFIG, METRICS, RESULT, LOCK, NAMES)
@@ -67,9 +65,7 @@ def _removable(results: Results) -> Iterator[Removable]:
     )
     for name, key in finished - unfinished:
         folder = results.root / name / key
-        paths = tuple(path for path in _entries(folder) if path.name not in _KEPT)
-        # Shards that wait for a corpus to be read: an annotation that was interrupted before it had its own folder.
-        if paths and not any(folder.glob("waiting/*.parquet")):
+        if paths := tuple(_entries(folder)):
             yield Removable(WORK[name], folder, paths, _size(paths))
     for run in runs:
         # Of a run that finished once, and was made again since, the files may still be good.

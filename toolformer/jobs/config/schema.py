@@ -63,19 +63,21 @@ class CorpusConfig(Fields):
     source: Annotated[str, OneOf(*SOURCES)] | None = None
     """demo, wikipedia, jsonl, parquet, text (a document per file), files (JSON Lines and Parquet mixed) or hub; of held-out texts
     null: a share of the corpus (heldout_share)."""
-    path: Annotated[Place | None, Private()] = None
+    path: Annotated[Place | None, NOTHING, Private()] = None  # its content is an input
     """jsonl, parquet, text, files: a file or a folder; hub: the data set's name, or a folder of it."""
-    pattern: Annotated[str | None, Private()] = None
+    pattern: Annotated[str | None, NOTHING, Private()] = None
     """Which files of a folder, as a glob below it; null is every file with a fitting name."""
     subset: str | None = None
     """hub: the data set's configuration, where it has several."""
     split: str = "train"
     """demo: train, heldout or sums (short texts with worked sums); hub: the data set's split."""
-    paragraphs: Annotated[str, OneOf("blank_line", "line")] = "blank_line"
+    paragraphs: Annotated[str, OneOf("blank_line", "line"), NOTHING] = (
+        "blank_line"  # an input of the annotation
+    )
     """What separates paragraphs, of which translation tries those in two languages: blank_line, or line (cc_net)."""
     latest_date: Day | None = None
-    """Ignore URL dates later than this day (YYYY-MM-DD); null is the day of the run, in UTC."""
-    strict: bool = False
+    """Ignore URL dates later than this day (YYYY-MM-DD); null: none is too late."""
+    strict: Annotated[bool, NOTHING] = False
     """Refuse the corpus at its first bad row instead of skipping and counting it."""
     limit: Count | None = None
     """Only the first documents."""
@@ -149,8 +151,8 @@ class GenerateConfig:
     seed: Annotated[int | None, Field(ge=0, lt=2**32), NOTHING] = None  # counts as the annotation's `seed`
     """Of sampling; null is `seed`. With it several trainings, each with a `seed`, learn from one annotation."""
     shard_size: Count = 8
-    """Documents that are finished and written together: what an interruption can cost. An
-    annotation keeps the number that it began with."""
+    """Documents that are finished and written together: what an interruption can cost. Another number annotates the texts
+    again, unless the annotation is finished."""
 
 
 @dataclass
@@ -158,8 +160,8 @@ class EngineConfig:
     """Who annotates texts and answers questions; decides no result but for rounding."""
 
     workers: CountOrAuto = 1
-    """Replicas of the model, each with its tools. More than one are run by Ray (make setup EXTRA=ray), and share out this
-    machine's GPUs. auto: one per GPU, one without a GPU."""
+    """Replicas of the model, each with its tools, in processes of their own that share out this machine's GPUs. auto: one per
+    GPU, one without a GPU."""
     threads: Count | None = None
     """CPU threads of a worker; null: the machine's cores shared among its workers."""
     batch_tokens: CountOrAuto = "auto"
@@ -170,7 +172,7 @@ class EngineConfig:
     gpus_per_worker: Amount = 0.0
     """GPUs that a worker reserves on the cluster; a fraction lets workers share one."""
     address: str | None = None
-    """A Ray cluster (host:port, or auto) whose nodes do the work; null is this machine."""
+    """A Ray cluster (host:port, or auto) whose nodes do the work (make setup EXTRA=ray); null is this machine."""
 
 
 @dataclass
@@ -274,7 +276,7 @@ class Config:
         default_factory=CorpusConfig
     )
     """Texts for the held-out perplexity; by default those that the annotation held back from its corpus."""
-    heldout_share: Annotated[Share, Decides("documents"), ReadBy("generate", "evaluate")] = 0.05
+    heldout_share: Annotated[Share, NOTHING, ReadBy("generate", "evaluate")] = 0.05  # an input
     """Share of the corpus that is held back from annotation for the held-out perplexity, at most 500 texts, chosen by a hash of
     each; none where `heldout` names other texts."""
     tools: Annotated[list[str], ReadBy("generate", "evaluate")] = field(default_factory=list)

@@ -6,6 +6,7 @@ be at the same shards: each does what nobody has claimed.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import math
 import os
@@ -16,15 +17,24 @@ from typing import Any
 
 from toolformer.errors import UserError
 from toolformer.jobs import instantiate
-from toolformer.jobs.config import Config
+from toolformer.jobs.cluster import check_cluster, connected
+from toolformer.jobs.config import Config, EngineConfig
 from toolformer.jobs.engine.plan import POLL_SECONDS, Queue
-from toolformer.jobs.engine.ray import connected
 from toolformer.jobs.engine.work import Job, Outcome, Worker, threads_per_worker
 
 log = logging.getLogger(__name__)
 
 RETRIES = 3
 """How often a shard may take its worker with it before the run ends."""
+
+
+def check_engine(engine: EngineConfig) -> None:
+    """UserError unless Ray is installed and its cluster answers, if it is needed."""
+    check_cluster(engine)
+    if engine.workers != 1 and importlib.util.find_spec("ray") is None:
+        raise UserError(
+            f"engine.workers={engine.workers} needs Ray, which is not installed: make setup EXTRA=ray"
+        )
 
 
 def is_pooled(config: Config) -> bool:
@@ -43,7 +53,7 @@ def finish(job: Job, queue: Queue, replica: Any = None) -> Generator[Outcome | N
     Raises:
         UserError: bad input, a folder that cannot be written, workers that die again and again.
     """
-    while queue.missing or not queue.is_complete:
+    while queue.missing:
         in_process = replica is not None or not is_pooled(job.config)
         run = _in_process(job, queue, replica) if in_process else _by_ray(job, queue)
         with closing(run) as outcomes:
@@ -62,7 +72,7 @@ def finish(job: Job, queue: Queue, replica: Any = None) -> Generator[Outcome | N
 def _in_process(job: Job, queue: Queue, replica: Any) -> Generator[Outcome | None]:
     worker = Worker(job, replica=replica)
     while not queue.is_given_out:
-        name = queue.take(POLL_SECONDS)
+        name = queue.take()
         yield worker(name) if name else None
 
 
@@ -89,7 +99,7 @@ def _by_ray(job: Job, queue: Queue) -> Generator[Outcome | None]:
         unfinished = 0
         try:
             while unfinished or not queue.is_given_out:
-                while idle and (name := queue.take(0 if running else POLL_SECONDS)):
+                while idle and (name := queue.take()):
                     actor = idle.pop(0)
                     running[actor.do_shard.remote(name)] = actor
                     unfinished += 1

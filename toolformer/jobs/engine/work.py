@@ -1,7 +1,6 @@
 """A job is divided into shards; a worker claims a shard, does it with its replica of the model, and says what came of it.
 
-The jobs: an annotation, whose shards are of texts (`annotating`), and an evaluation, whose shards are of questions
-(`answering`).
+The job is an evaluation, whose shards are of questions (`answering`).
 """
 
 from __future__ import annotations
@@ -24,9 +23,6 @@ class Outcome:
     name: str
     is_done: bool = False
     """Whether this worker did it; if not, another process holds or has finished it."""
-    tokens: int = 0
-    """Tokens of its documents' texts, if it is one of texts."""
-    seconds: float = 0.0
     used: Mapping[str, Usage] = field(default_factory=dict)
     """Counts of the calls that it made, by tool."""
     error: str | None = None

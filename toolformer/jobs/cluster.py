@@ -19,14 +19,13 @@ TOKEN = secrets.token_hex(32)
 """The secret of every Ray of our own: one a process, since Ray reads it once in a process's life."""
 
 
-def check_engine(engine: EngineConfig) -> None:
-    """UserError unless Ray is installed and its cluster answers, if it is needed."""
-    if engine.workers == 1 and engine.address is None:
+def check_cluster(engine: EngineConfig) -> None:
+    """UserError unless Ray is installed and its cluster answers, if there is one."""
+    if engine.address is None:
         return
     if importlib.util.find_spec("ray") is None:
-        setting = f"engine.workers={engine.workers}" if engine.address is None else "engine.address"
-        raise UserError(f"{setting} needs Ray, which is not installed: make setup EXTRA=ray")
-    host, _, port = (engine.address or "").removeprefix("ray://").rpartition(":")
+        raise UserError("engine.address needs Ray, which is not installed: make setup EXTRA=ray")
+    host, _, port = engine.address.removeprefix("ray://").rpartition(":")
     if port.isdigit():  # `auto` is for Ray to find, which would try for minutes
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
