@@ -35,7 +35,7 @@ from toolformer.errors import UserError
 from toolformer.jobs.explain import LADDER
 from toolformer.reporting.pairing import ASKED, QUESTION, SCORED, TEXTS, question_digest
 from toolformer.results import Results, Run
-from toolformer.results.folder import add_name, read_json, result_digest
+from toolformer.results.folder import add_name, read_json, record_digest
 from toolformer.results.run import METRICS, RESULT, RUN_STEPS, STEP
 from toolformer.step import Step
 from toolformer.storage import atomic_file, atomic_write, sha256
@@ -215,7 +215,8 @@ def _write(run: Run, record: Row, result: Row, folder: Path, texts: set[str]) ->
         atomic_write(folder / METRICS, _curves(run))
     whole = {name: digest for name, digest in run.digests.items() if digest != published.get(name)}
     result |= {"digests": published, "reduced": dict(run.reduced) or whole}
-    result["digest"] = result_digest(result)
+    result["digest"] = record_digest(result)
+    record = {**record, "digest": record_digest(record)}
     step, ended = (
         json.dumps(part, ensure_ascii=False, separators=(",", ":")).encode() for part in (record, result)
     )

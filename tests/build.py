@@ -8,6 +8,7 @@ import itertools
 import json
 import random
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -280,6 +281,17 @@ def made(results: Results, of: Step, **more: Any) -> str:
     """A finished run; returns its id."""
     with at_work(results, of, **more) as folder:
         return str(folder.id)
+
+
+@contextmanager
+def mounted_read_only(folder: Path) -> Iterator[None]:
+    """A folder that can only be read, also by root."""
+    if subprocess.run(["mount", "--bind", "-o", "ro", folder, folder], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 QA_PIECES = ("The", "is", "people", "red", "[QA(x)]", "[QA(Joe)]")

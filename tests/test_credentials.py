@@ -69,7 +69,7 @@ def test_errors_of_others_name_no_key() -> None:
         f"sent Bearer {SECRET}!",
     ):
         assert SECRET not in without_credentials(text)
-    for text in ("decoding.k=3", "set tool.x.api_key=... again", "pass TOKEN=$TOKEN"):
+    for text in ("decoding.k=3", "set tool.x.api_key=... again", "pass TOKEN=$TOKEN", "expected key=value"):
         assert without_credentials(text) == text
 
 

@@ -146,7 +146,8 @@ def without_credentials(text: str, mark: str = "") -> str:
     def assigned(match: re.Match[str]) -> str:
         names, value = match["names"], match["value"]
         is_known = value == "..." or _VARIABLE.fullmatch(value)
-        holds_secret = any(is_secret(name.rpartition(".")[2]) for name in names.split("="))
+        last = [name.rpartition(".")[2] for name in names.split("=")]
+        holds_secret = any(is_secret(name) for name in last if name != "key")  # "expected key=value"
         return f"{names}{MASK}" if holds_secret and not is_known else match[0]
 
     def header(match: re.Match[str]) -> str:

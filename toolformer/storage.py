@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _PART = ".part"
 CACHE_VARIABLE = "TOOLFORMER_CACHE"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _REMEMBERED = 2**24
 """Bytes of a file from which on its hash is remembered."""
 _DAY = 86_400
@@ -105,12 +107,20 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is not None and not _belongs(Path(os.fsdecode(error.filename)), path):
+        is_full = error.errno in _FULL  # shutil names the source then
+        if (
+            error.filename is not None
+            and not is_full
+            and not _belongs(Path(os.fsdecode(error.filename)), path)
+        ):
             reason = f"the file cannot be read ({error.strerror or error}); check its path and permissions"
             raise UserError(f"{os.fsdecode(error.filename)}: {reason}") from error
         reason = f"cannot write {path.name} ({error.strerror or error})"
-        remedy = "name" if isinstance(error, (NotADirectoryError, FileExistsError)) else "make room or name"
-        advice = f"finished work is kept: {remedy} another folder, and give the same command again"
+        remedy = {
+            **dict.fromkeys(_FULL, "make room or "),
+            **dict.fromkeys(_FORBIDDEN, "change permissions or "),
+        }
+        advice = f"finished work is kept: {remedy.get(error.errno or 0, '')}name another folder, and give the same command again"
         raise UserError(f"{path.parent}: {reason}; {advice}") from error
 
 

@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -359,6 +360,37 @@ def test_what_ends_any_command_is_one_line(
         signal.signal(signal.SIGINT, before)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("toolformer: ") and said in line
+
+
+INTERRUPTED_TWICE = """
+import os, signal, sys, time
+import toolformer.cli as cli
+import toolformer.cli.runs
+def main(_):
+    try:
+        time.sleep(60)
+    finally:
+        print("cleaning up", flush=True)
+        time.sleep(60)
+toolformer.cli.runs.main = main
+sys.argv = ["toolformer", "runs"]
+print("at work", flush=True)
+sys.exit(cli.main())
+"""
+
+
+def test_a_second_interruption_ends_at_once_in_one_line() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED_TWICE], stdout=-1, stderr=-1, text=True
+    ) as process:
+        assert process.stdout and process.stderr
+        assert process.stdout.readline() == "at work\n"
+        for line in ("cleaning up\n", ""):
+            time.sleep(1.2)
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline() == line
+        assert process.stderr.read() == "toolformer: interrupted again; ended at once\n"
+    assert process.returncode == 130
 
 
 COMMANDS_IN_TURN = """

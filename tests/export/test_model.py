@@ -1,6 +1,8 @@
 """A model's folder with its card."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from tests.build import Capture
 from tests.export.build import train
 from toolformer.cli import main
 from toolformer.errors import UserError
-from toolformer.export import export_model
+from toolformer.export import export_dataset, export_model
 from toolformer.results import Results, Run
 
 
@@ -30,6 +32,48 @@ def test_the_folder_has_known_files_alone(results: Results, training: Run, tmp_p
     names = {path.name for path in (tmp_path / "out").iterdir()}
     expected = {"README.md", "config.json", "generation_config.json", "model.safetensors"}
     assert names == expected | {"tokenizer.json", "tokenizer_config.json"}
+
+
+def test_the_same_export_again_is_a_no_op(
+    exported: Path, results: Results, training: Run, tmp_path: Path
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in exported.iterdir()}
+    export_model(results, training, exported)
+    assert {path: path.stat().st_mtime_ns for path in exported.iterdir()} == before
+    (exported / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="exists and is not an empty folder"):
+        export_model(results, training, exported)
+
+
+def test_another_export_is_refused_in_a_finished_folder(
+    exported: Path, results: Results, annotation: Run
+) -> None:
+    with pytest.raises(UserError, match="exists and is not an empty folder"):
+        export_dataset(results, annotation, exported)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from toolformer.export.folders import export_folder
+from toolformer.results import Results
+(run,) = Results(Path(sys.argv[1])).runs("train")
+with export_folder(Path(sys.argv[2]), run) as made:
+    (made / "weights").write_bytes(b"half")
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_killed_export_leaves_nothing_beside_its_folder(
+    results: Results, training: Run, tmp_path: Path
+) -> None:
+    before = sorted(tmp_path.iterdir())
+    killed = subprocess.run([sys.executable, "-c", KILLED, results.root, tmp_path / "out"])
+    assert killed.returncode == -9
+    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "out"])
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".unfinished"]
+    export_model(results, training, tmp_path / "out")
+    assert not (tmp_path / "out" / ".unfinished").exists() and (tmp_path / "out" / "README.md").is_file()
 
 
 def test_settings_of_a_model_name_no_folder(results: Results, training: Run, tmp_path: Path) -> None:

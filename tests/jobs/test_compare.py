@@ -12,7 +12,7 @@ from tests.build import Capture, Patch, Refused
 from tests.processes import words
 from toolformer.cli import main
 from toolformer.results import Results
-from toolformer.results.folder import result_digest
+from toolformer.results.folder import record_digest
 from toolformer.statistics.paired import mcnemar
 
 
@@ -112,6 +112,6 @@ def test_wrong_groups_are_one_line(seeds: Path, tmp_path: Path, refused: Refused
         path = folder / f"{name}.json"
         record = json.loads(path.read_text())
         record[key] = {**record[key], **value} if isinstance(value, dict) else value
-        path.write_text(json.dumps({**record, "digest": result_digest(record)}))
+        path.write_text(json.dumps({**record, "digest": record_digest(record)}))
     line = refused("compare", models, baselines, f"paths.root={root}")
     assert "seed (the code that scored them); run the commands of the older ones again" in line

@@ -18,7 +18,7 @@ from toolformer.jobs.evaluation import prepare
 from toolformer.jobs.invocation import run_stage
 from toolformer.jobs.train import model_folder
 from toolformer.results import Results
-from toolformer.results.folder import result_digest
+from toolformer.results.folder import record_digest
 from toolformer.tools.base import Result, Tool
 from toolformer.training.checkpoints import RECORD
 
@@ -209,7 +209,7 @@ def test_a_model_is_read_below_the_folder_of_runs_alone(tmp_path: Path, tiny_fol
     record = json.loads((run.folder / "result.json").read_text())
     for hostile in (str(tiny_folder), "..", "/../..", "x/..", f"{tiny_folder}/..", "link"):
         record["facts"]["model"] = hostile
-        (run.folder / "result.json").write_text(json.dumps({**record, "digest": result_digest(record)}))
+        (run.folder / "result.json").write_text(json.dumps({**record, "digest": record_digest(record)}))
         with pytest.raises(UserError):
             prepare(config(moved)).system.model  # noqa: B018
     shutil.rmtree(run.folder / "model")

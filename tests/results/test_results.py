@@ -1,6 +1,8 @@
 """Results in folders: what a run leaves, how it ends and continues, how it is named, and damage."""
 
+import errno
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -12,10 +14,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.build import at_work, made, step
+from tests.build import at_work, made, mounted_read_only, step
 from toolformer.errors import UserError
-from toolformer.results import Damaged, Results, Run
+from toolformer.results import Damaged, Listener, Results, Run, RunInfo
+from toolformer.results.folder import write_record
 from toolformer.step import Step
+from toolformer.storage import writing
 
 
 def test_a_run_has_what_it_logged(results: Results, tmp_path: Path) -> None:
@@ -72,6 +76,7 @@ KILLED = """
     from pathlib import Path
     from toolformer.results import RunInfo, Results
     from toolformer.step import Step
+from toolformer.storage import writing
     with Results(Path(sys.argv[1])).open(Step("evaluate", 1, {}), RunInfo("a", {})) as folder:
         print(folder.id, flush=True)
         time.sleep(100)
@@ -205,6 +210,68 @@ def test_a_run_without_its_result_is_not_done(results: Results, damage: Callable
     assert results.done(step())
     damage(results.path(step()) / "result.json")
     assert results.done(step()) is None and results.runs("evaluate") == []
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda text: text.replace('"k": 10', '"k": 30'), lambda text: text.replace('"a": 1', '"a": 2')]
+)
+def test_a_run_with_a_changed_record_counts_nowhere(results: Results, damage: Callable[[str], str]) -> None:
+    """One changed byte would show it in another row, or as the result of other settings."""
+    run_id, other = made(results, step(a=1), facts={"k": 10}), made(results, step())
+    path = results.root / "evaluate" / run_id / "step.json"
+    path.write_text(damage(path.read_text()))
+    assert [run.id for run in results.runs("evaluate")] == [other] and results.done(step(a=1)) is None
+    assert results.damaged("evaluate") == [run_id]
+    assert made(results, step(a=1), facts={"k": 10}) == run_id and results.damaged("evaluate") == []
+
+
+def test_a_record_without_a_digest_counts_by_its_key(results: Results) -> None:
+    """Runs of earlier releases have none."""
+    path = results.root / "evaluate" / made(results, step(a=1)) / "step.json"
+    record = json.loads(path.read_text())
+    del record["digest"]
+    path.write_text(json.dumps(record))
+    assert results.done(step(a=1))
+    path.write_text(json.dumps({**record, "settings": {"a": 2}}))
+    assert results.done(step(a=1)) is None and results.runs("evaluate") == []
+
+
+def test_the_next_run_ends_one_that_was_killed(results: Results) -> None:
+    heard: list[Path] = []
+    run_id = made(results, step(a=1))
+    path = results.root / "evaluate" / run_id / "step.json"
+    write_record(path, {**json.loads(path.read_text()), "status": "RUNNING"})
+    (path.parent / "result.json").unlink()
+    listener = Listener()
+    listener.killed = heard.append  # type: ignore[method-assign]
+    for _ in range(2):
+        made(Results(results.root, listener), step(a=2))
+    assert json.loads(path.read_text())["status"] == "KILLED" and heard == [path.parent]
+
+
+def test_what_is_finished_is_read_in_a_read_only_root(results: Results) -> None:
+    run_id = made(results, step())
+    with (
+        mounted_read_only(results.root),
+        results.open(step(), RunInfo("again", {}, experiment="other")) as run,
+    ):
+        assert isinstance(run, Run) and run.id == run_id
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (errno.ENOSPC, "make room or name another"),
+        (errno.EACCES, "change permissions or"),
+        (errno.ENAMETOOLONG, "kept: name another"),
+    ],
+)
+def test_a_failed_write_names_its_target_and_what_helps(code: int, advice: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=advice) as error, writing(tmp_path / "target"):
+        raise OSError(
+            code, os.strerror(code), "/source" if code == errno.ENOSPC else str(tmp_path / "target")
+        )
+    assert str(error.value).startswith(f"{tmp_path}: cannot write target")
 
 
 @pytest.mark.parametrize("name", ["_x", "a@b", "thử nghiệm", "a b.+=-"])

@@ -12,7 +12,7 @@ from tests.runs import Runs, scored, without_calls, write, write_annotation
 from toolformer.data.parquet import read_table
 from toolformer.errors import UserError
 from toolformer.evaluation.ladder.classes import RUNGS
-from toolformer.results.folder import result_digest
+from toolformer.results.folder import record_digest
 from toolformer.step import Step
 from toolformer.storage import sha256
 
@@ -228,7 +228,7 @@ def test_an_answer_changed_with_its_digest_is_found(experiment: Experiment) -> N
     folder = answered(published)
     result = json.loads((folder / "result.json").read_text())
     result["digests"]["samples/mawps.parquet"] = sha256(folder / "samples" / "mawps.parquet")
-    (folder / "result.json").write_text(json.dumps({**result, "digest": result_digest(result)}))
+    (folder / "result.json").write_text(json.dumps({**result, "digest": record_digest(result)}))
     tables._answers.cache_clear()
     assert tables.fill(page, published=published) != page
 

@@ -20,6 +20,7 @@ from toolformer.reporting.data import Sampled
 from toolformer.reporting.pairing import compare_groups, read_samples
 from toolformer.reporting.samples_page import UNPUBLISHED, questions
 from toolformer.results import Results
+from toolformer.results.folder import write_record
 from toolformer.step import Step
 
 PASSAGE = "The lighthouse of Carrow was built in 1794 by a family of masons who had come from the north. " * 3
@@ -90,7 +91,7 @@ def test_runs_made_again_are_the_published_ones(smoke_runs: Path, published: Pat
     digest = re.findall(r"[0-9a-f]{64}", json.dumps(annotation.step.as_json()["inputs"]))[0]
     for run in Results(again).all_runs():
         record = (run.folder / "step.json").read_text(encoding="utf-8").replace(digest, digest[::-1])
-        (run.folder / "step.json").write_text(record, encoding="utf-8")
+        write_record(run.folder / "step.json", json.loads(record))
         run.folder.rename(run.folder.with_name(Step.of_json(json.loads(record)).key()))
     folder = Path(shutil.copytree(published, tmp_path / "published"))
     shutil.rmtree(Results(folder).runs("evaluate", system="model_cc")[0].folder)

@@ -1,6 +1,7 @@
 """What MLflow is told of runs, live and at their end, and that no store holds a run up."""
 
 import http.server
+import json
 import logging
 import os
 import shutil
@@ -18,8 +19,9 @@ from tests.tracking.build import answers, evaluate, history, logged_to, mlflow_s
 from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.results import Results
+from toolformer.results.folder import write_record
 from toolformer.results.provenance import describe
-from toolformer.tracking import Store, logger
+from toolformer.tracking import MlflowLogger, Store, logger
 
 
 def warnings(caplog: Log) -> list[str]:
@@ -87,6 +89,18 @@ def test_a_run_that_continues_continues_its_mlflow_run(
     assert finished.data.params == {"a": "1", "workers": "2", "new": "x"}
     assert finished.data.tags["changed.workers"] == "8"
     assert history(results, folder.id, "loss") == [(0, 4.0), (1, 3.0)]
+
+
+def test_a_run_that_was_killed_ends_in_mlflow_too(results: Results) -> None:
+    """The next command of its root marks it."""
+    run_id = made(results, step(a=1))
+    path = results.root / "evaluate" / run_id
+    (path / "result.json").unlink()
+    write_record(path / "step.json", {**json.loads((path / "step.json").read_text()), "status": "RUNNING"})
+    store = Store(results.root)
+    store.client.update_run(row(results, run_id).info.run_id, status="RUNNING")
+    made(Results(results.root, MlflowLogger(None, results.root)), step(a=2))
+    assert row(results, run_id).info.status == "KILLED"
 
 
 def test_the_configuration_is_logged_whole(results: Results) -> None:

@@ -17,6 +17,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -63,7 +64,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a console that lacks a letter shows its escape
             stream.reconfigure(errors="backslashreplace")
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     code = _command(argv)
+    if argv is not None and threading.current_thread() is threading.main_thread():  # a notebook goes on
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         from toolformer.training.distributed import end_of_process
 
@@ -129,14 +134,14 @@ def _command(argv: Sequence[str] | None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         code = 2
         if _stopped or isinstance(error, KeyboardInterrupt):  # a library may have made another error of it
-            what, code = _SIGNALS[_stopped[-1] if _stopped else signal.SIGINT]
+            what, code = _SIGNALS[_stopped[-1][0] if _stopped else signal.SIGINT]
             message = f"{what}; run the same command again to resume"
         elif isinstance(error, UserError):
             message = printable(" ".join(str(error).split()))
             if isinstance(error, UsageError):
                 message += f"; see toolformer {arguments[0]} --help"
         elif isinstance(error, OSError) and error.errno in _REMEDIES:
-            message = f"{error}; finished work is kept: {_REMEDIES[error.errno]}"
+            message = f"{_of_target(error)}; finished work is kept: {_REMEDIES[error.errno]}"
         elif isinstance(error, RuntimeError) and _GPU_IS_FULL.match(str(error)):
             message = (
                 f"{' '.join(str(error).split())[:120]}; finished work is kept: see with nvidia-smi what else uses the GPU, "
@@ -180,18 +185,34 @@ def _check_working_directory() -> None:
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room or name another folder"),
     **dict.fromkeys((errno.EACCES, errno.EROFS), "change its permissions or name another"),
+    errno.EISDIR: "a folder is where a file belongs; move it away",
+    errno.ENOTDIR: "a file is where a folder belongs; move it away",
 }
+
+
+def _of_target(error: OSError) -> OSError:
+    """Of a failed copy to a full disk the target alone: shutil names the source first."""
+    return OSError(error.errno, error.strerror, error.filename2 or error.filename)
+
+
 _GPU_IS_FULL = re.compile(r"CUDA (error: )?out of memory")
 _SIGNALS: dict[int, tuple[str, int]] = {
     signal.SIGTERM: ("terminated", 143),
     signal.SIGINT: ("interrupted", 130),
 }
-_stopped: list[int] = []
-"""The signals that came while a command ran: SIGTERM as from Slurm at the end of a job's time, SIGINT as from Ctrl-C."""
+_ECHO = 1.0
+"""Seconds in which a second signal is the first one again, sent by a terminal and by a launcher."""
+_stopped: list[tuple[int, float]] = []
+"""The signals, with their time, that came while a command ran: SIGTERM as from Slurm at the end of a job's time, SIGINT as from Ctrl-C."""
 
 
 def _stop(number: int, _: object) -> None:
-    _stopped.append(number)
+    if _stopped and time.monotonic() - _stopped[0][1] < _ECHO:
+        return
+    if _stopped:  # a second Ctrl-C: the clean-up takes too long, and everything on disk is whole
+        os.write(sys.stderr.fileno(), f"toolformer: {_SIGNALS[number][0]} again; ended at once\n".encode())
+        os._exit(_SIGNALS[number][1])
+    _stopped.append((number, time.monotonic()))
     if number == signal.SIGTERM:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: only clean-up follows
     raise KeyboardInterrupt

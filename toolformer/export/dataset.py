@@ -11,7 +11,7 @@ from huggingface_hub import DatasetCardData
 from toolformer.annotation.funnel import REASONS, STEPS
 from toolformer.errors import UserError, near
 from toolformer.export import cards
-from toolformer.export.folders import new_folder
+from toolformer.export.folders import CARD, export_folder
 from toolformer.export.formats import FORMATS, Source
 from toolformer.export.preferences import read_preferences
 from toolformer.jobs.train import rows_to_train
@@ -22,7 +22,6 @@ from toolformer.storage import atomic_write, sha256
 log = logging.getLogger(__name__)
 
 DATASET = "dataset_augmented.parquet"
-CARD = "README.md"
 
 
 def export_dataset(
@@ -36,7 +35,8 @@ def export_dataset(
     limit_per_tool: int = 25_000,
     seed: int = 0,
 ) -> int:
-    """Writes C* of a finished generate run into a new folder, with a data card; returns the number of rows.
+    """Writes C* of a finished generate run into a new folder, with a data card; returns the number of rows. Nothing is done where it
+    is there already.
 
     Args:
         format: a key of `FORMATS`.
@@ -45,7 +45,7 @@ def export_dataset(
         limit_per_tool: rows per tool, as in training; the format `datasets` has all rows.
 
     Raises:
-        UserError: an unknown format, no kept call, a folder that is not empty, damaged results, or no tokenizer.
+        UserError: an unknown format, no kept call, a folder that holds something else, damaged results, or no tokenizer.
     """
     if format not in FORMATS:
         raise UserError(f"format: there is no {format}{near(format, FORMATS)}; known: {', '.join(FORMATS)}")
@@ -59,7 +59,17 @@ def export_dataset(
         train_on_results,
         lambda: read_preferences(results, run),
     )
-    with new_folder(folder) as made:
+    options = {
+        "format": format,
+        "tokenizer": tokenizer,
+        "results": train_on_results,
+        "limit": limit_per_tool,
+        "seed": seed,
+    }
+    with export_folder(folder, run, **options) as made:
+        if made is None:
+            log.info("export: run %s is in %s already", run.id[:8], folder)
+            return len(rows)
         path = made / chosen.file
         path.parent.mkdir(exist_ok=True)
         rows_written = chosen.write(source, path)

@@ -13,8 +13,7 @@ from huggingface_hub import ModelCardData
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError
 from toolformer.export import cards
-from toolformer.export.dataset import CARD
-from toolformer.export.folders import new_folder
+from toolformer.export.folders import CARD, export_folder
 from toolformer.jobs.train import model_folder, summary
 from toolformer.reporting.formatting import title_of
 from toolformer.reporting.frame import scores
@@ -41,7 +40,7 @@ MOST_ROUNDS = 20
 def export_model(results: Results, run: Run, folder: Path) -> list[Run]:
     """Copies the model of a finished train run into a new folder, with a card; returns its evaluations.
 
-    UserError if the model is gone, damaged or has no safetensors, or the folder is not empty.
+    UserError if the model is gone, damaged or has no safetensors, or the folder holds something else.
     """
     model = model_folder(run)
     weights = [path for path in sorted(model.glob(WEIGHTS)) if _is_plain(path)]
@@ -52,7 +51,10 @@ def export_model(results: Results, run: Run, folder: Path) -> list[Run]:
         for evaluation in results.runs("evaluate")
         if run.id in evaluation.made_from and evaluation.facts.get("system") in SYSTEMS
     ]
-    with new_folder(folder) as made:
+    with export_folder(folder, run, evaluations=sorted(each.id for each in evaluations)) as made:
+        if made is None:
+            log.info("export: the model of run %s is in %s already", run.id[:8], folder)
+            return evaluations
         for path in [*weights, *(model / name for name in FILES)]:
             if _is_plain(path):
                 shutil.copyfile(path, made / path.name)

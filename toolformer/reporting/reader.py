@@ -74,7 +74,7 @@ def read_evidence(results: Results, experiment: str | None = None) -> Evidence:
         annotation,
         **measured,
         trained={data: (run, _annotations_of(run, annotated)) for data, run in trainings.items()},
-        remarks=[*_remarks(cells, selection), *remarks, *unread],
+        remarks=[*_damaged(results, experiment), *_remarks(cells, selection), *remarks, *unread],
         kept={row: run for row, run in kept.items() if run},
         model=selection.model,
         paired=compare_systems(_paired(selection.cells["scores"], files)),
@@ -82,6 +82,12 @@ def read_evidence(results: Results, experiment: str | None = None) -> Evidence:
         sampled=sampled,
         ladders=_ladders(measured["scores"], explained),
     )
+
+
+def _damaged(results: Results, experiment: str | None) -> Iterator[str]:
+    """Names the evaluations that no table and no mean can count."""
+    for run_id in results.damaged("evaluate", experiment):
+        yield f"Evaluate run {run_id[:8]} is damaged: no table and no mean over seeds counts it. Give its command again."
 
 
 def _none(experiment: str, all_runs: Mapping[str, Sequence[Run]]) -> str:

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import math
+import os
 import shutil
 import time
 import zlib
@@ -53,6 +54,9 @@ class Listener:
     def end(self, folder: Folder, status: str) -> None:
         """The run ended; what it logged is in its folder."""
 
+    def killed(self, path: Path) -> None:
+        """The run in this folder was killed by the system, or with its machine, some time ago."""
+
 
 @dataclass(frozen=True)
 class RunInfo:
@@ -85,6 +89,7 @@ class Folder:
         self.data: list[Dataset] = []
         self.read: Mapping[str, str] = {}
         """The fingerprints of the runs that it reads, by id."""
+        self._record: dict[str, Any] = {}
         self._began = time.monotonic()
         self._spent = 0.0
         self._curves = False
@@ -98,7 +103,7 @@ class Folder:
         """Writes what the run is and how it began; goes on where an earlier process was."""
         before = read_json(self.path / STEP)
         self._spent = _number(before.get("seconds"))
-        record = {
+        self._record = {
             **self.step.as_json(),
             "title": run_name(self.info.name),
             "command": self.info.command,
@@ -109,7 +114,7 @@ class Folder:
             "facts": _plain({**provenance(), **self.info.facts}),
             "config": (config := _plain(self.info.config)),
         }
-        self._write(STEP, record)
+        self._write(STEP, self._record)
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
         atomic_write(self.path / CONFIG, text.encode("utf-8", "replace"))
         if self.info.experiment:
@@ -172,36 +177,41 @@ class Folder:
             "read": dict(self.read),
             "datasets": [{**vars(data), "source": masked(data.source)} for data in self.data],
         }
-        result = json.loads(json.dumps(result, default=str))
-        self._write(RESULT, {**result, "digest": result_digest(result)})
-        self._write(STEP, {**read_json(self.path / STEP), "status": "FINISHED"})
+        self._write(RESULT, result)
+        self._write(STEP, {**self._record, "status": "FINISHED"})
         self.listener.end(self, "FINISHED")
 
     def fail(self, status: str, error: BaseException) -> None:
         """Writes how the run ended without a result."""
         reason = without_credentials(f"{type(error).__name__}: {error}")[:5000]
-        record = {**read_json(self.path / STEP), "status": status, "error": reason, "ended": _now()}
-        self._write(STEP, {**record, "seconds": self._seconds()})
+        ended = {"status": status, "error": reason, "ended": _now(), "seconds": self._seconds()}
+        self._write(STEP, {**self._record, **ended})
         self.listener.end(self, status)
 
     def _seconds(self) -> float:
         return self._spent + time.monotonic() - self._began
 
     def _write(self, name: str, record: Mapping[str, Any]) -> None:
-        atomic_write(self.path / name, json.dumps(record, indent=1, default=str).encode())
+        write_record(self.path / name, record)
 
 
-def result_digest(result: Mapping[str, Any]) -> str:
-    """SHA-256 of what `result.json` holds besides this digest: a number that was changed in it is not taken for the run's."""
-    content = {name: value for name, value in result.items() if name != "digest"}
+def write_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Writes `step.json` or `result.json`, with its digest."""
+    record = json.loads(json.dumps(record, default=str))
+    atomic_write(path, json.dumps({**record, "digest": record_digest(record)}, indent=1).encode())
+
+
+def record_digest(record: Mapping[str, Any]) -> str:
+    """SHA-256 of what a record holds besides this digest: one byte that was changed in it would move or change a result."""
+    content = {name: value for name, value in record.items() if name != "digest"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def add_name(folder: Path, experiment: str) -> None:
-    """Notes that an experiment of this name asked for a run."""
+    """Notes that an experiment of this name asked for a run; not in a folder that may only be read."""
     # By a hash, since a name may hold what a file's must not.
     path = folder / NAMES / hashlib.sha256(experiment.encode()).hexdigest()[:16]
-    if not path.exists():
+    if not path.exists() and os.access(folder, os.W_OK):
         with writing(path):
             path.parent.mkdir(exist_ok=True)
         atomic_write(path, experiment.encode())

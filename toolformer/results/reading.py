@@ -1,15 +1,16 @@
-"""A run read from its folder, which may be another machine's, or half written."""
+"""A run read from its folder, which may be another machine's, half written or damaged."""
 
 from __future__ import annotations
 
 import datetime
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from toolformer.errors import UserError
-from toolformer.results.folder import read_json, result_digest
+from toolformer.results.folder import read_json, record_digest
 from toolformer.results.run import LOCK, NAMES, RESULT, STATUSES, STEP, Run
 from toolformer.step import Step
 from toolformer.storage import acquired, lock_file
@@ -19,9 +20,12 @@ def read_run(folder: Path) -> Run | None:
     """The run in a folder; None if there is none, or it is not as a run is written."""
     record, result = read_json(folder / STEP), read_json(folder / RESULT)
     try:
-        if result and result.get("digest") != result_digest(result):  # it was changed, or is half written
+        if result and result.get("digest") != record_digest(result):  # it was changed, or is half written
             result = {}
-        return _run(folder, record, result)
+        run = _run(folder, record, result)
+        # Before 0.4 `step.json` had no digest.
+        is_whole = record.get("digest", digest := record_digest(record)) == digest
+        return run if is_whole and run.step.key() == folder.name else replace(run, status="DAMAGED")
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
@@ -45,7 +49,7 @@ def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> 
         tasks={str(task): _metrics(values) for task, values in mapping(result.get("tasks")).items()},
         facts={**mapping(record.get("facts")), **mapping(result.get("facts"))},
         command=str(record.get("command", "")),
-        experiments=frozenset(_names(folder / NAMES)),
+        experiments=frozenset(names_of(folder)),
         digests={str(name): str(digest) for name, digest in mapping(result.get("digests")).items()},
         parent=str(record.get("parent", "")),
         read={str(run_id): str(state) for run_id, state in mapping(result.get("read")).items()},
@@ -67,9 +71,10 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _names(folder: Path) -> Iterable[str]:
+def names_of(folder: Path) -> Iterable[str]:
+    """The experiments that asked for the run in a folder."""
     try:
-        return [entry.read_text(encoding="utf-8") for entry in folder.glob("[0-9a-f]*")]
+        return [entry.read_text(encoding="utf-8") for entry in (folder / NAMES).glob("[0-9a-f]*")]
     except (OSError, ValueError):
         return ()
 

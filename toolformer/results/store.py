@@ -7,6 +7,7 @@ under a lock. Nothing here knows MLflow.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 import traceback
@@ -18,9 +19,9 @@ from typing import Any
 from filelock import FileLock
 
 from toolformer.errors import UserError
-from toolformer.results.folder import Folder, Listener, RunInfo, add_name
-from toolformer.results.reading import mapping, read_run
-from toolformer.results.run import LOCK, RUN_STEPS, Run, newest_first
+from toolformer.results.folder import Folder, Listener, RunInfo, add_name, read_json, write_record
+from toolformer.results.reading import mapping, names_of, read_run
+from toolformer.results.run import LOCK, RESULT, RUN_STEPS, STEP, Run, newest_first
 from toolformer.step import Step
 from toolformer.storage import acquired, lock_file, remove_leftovers, safe_join, sha256
 
@@ -51,6 +52,7 @@ class Results:
         self.root = Path(root).expanduser().absolute()
         self.listener = listener or Listener()
         self.versions = versions or {}
+        self._has_ended_killed = False
 
     def path(self, step: Step) -> Path:
         """The folder of a step's result."""
@@ -71,6 +73,18 @@ class Results:
             if run.status == "FINISHED"
             and (experiment is None or experiment in run.experiments)
             and all(run.facts.get(name) == value for name, value in facts.items())
+        ]
+
+    def damaged(self, stage: str, experiment: str | None = None) -> list[str]:
+        """The ids of the runs of a stage whose records are damaged, of this experiment: they count nowhere."""
+        return [
+            folder.name
+            for folder in sorted(_folders(self.root / stage))
+            if (experiment is None or experiment in names_of(folder))
+            and any(
+                (folder / f"{name}{packed}").exists() for name in (STEP, RESULT) for packed in ("", ".gz")
+            )
+            and ((run := read_run(folder)) is None or run.status == "DAMAGED")
         ]
 
     def latest(self, stage: str, experiment: str | None = None, **facts: Any) -> Run | None:
@@ -265,6 +279,11 @@ class Results:
                 the experiment is added to it.
         """
         path = self.path(step)
+        if path.is_dir() and not os.access(path, os.W_OK):  # what is finished may be read in a read-only root
+            if run := done() if done else self.done(step):
+                yield run
+                return
+        self._end_killed()
         lock = lock_file(path / LOCK)
         if not _acquired_within(lock, 0.0 if wait is True else float(wait)):
             if wait is not True:
@@ -284,6 +303,24 @@ class Results:
             yield from self._work(folder)
         finally:
             lock.release()
+
+    def _end_killed(self) -> None:
+        """Says of each run that a kill (-9) left RUNNING that it was killed, also to the listener; once per process and root."""
+        if self._has_ended_killed:
+            return
+        self._has_ended_killed = True
+        for path in (path for stage in RUN_STEPS for path in _folders(self.root / stage)):
+            if read_json(path / STEP).get("status") != "RUNNING":
+                continue
+            run, lock = read_run(path), lock_file(path / LOCK)
+            if run and run.status == "KILLED" and acquired(lock):
+                try:
+                    record = read_json(path / STEP)
+                    if record.get("status") == "RUNNING":  # still: no other process was faster
+                        write_record(path / STEP, {**record, "status": "KILLED"})
+                        self.listener.killed(path)
+                finally:
+                    lock.release()
 
     def _work(self, folder: Folder) -> Iterator[Folder]:
         folder.begin()

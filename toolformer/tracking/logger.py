@@ -59,6 +59,10 @@ class MlflowLogger(Listener):
         if run := self._runs.pop(folder.path, None):
             self._tried(run.end)
 
+    def killed(self, path: Path) -> None:
+        if self.store.database is None or self.store.database.exists():
+            self._tried(lambda: MlflowRun(self.store, path).end())
+
     def _begin(self, path: Path) -> None:
         self._runs[path] = run = MlflowRun(self.store, path)
         if self.system_metrics:
