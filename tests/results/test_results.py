@@ -76,7 +76,6 @@ KILLED = """
     from pathlib import Path
     from toolformer.results import RunInfo, Results
     from toolformer.step import Step
-from toolformer.storage import writing
     with Results(Path(sys.argv[1])).open(Step("evaluate", 1, {}), RunInfo("a", {})) as folder:
         print(folder.id, flush=True)
         time.sleep(100)
