@@ -8,11 +8,15 @@ compared as `toolformer compare` does it, on the seeds and questions that both h
 import functools
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from scipy.special import stdtr
+
+from scripts import rules
 from toolformer.benchmarks import PAPER, TASKS
 from toolformer.benchmarks.metrics import as_number, number_in
 from toolformer.data.parquet import read_table
@@ -25,14 +29,17 @@ from toolformer.reporting.pairing import (
     Row,
     Seeds,
     TaskComparison,
+    answers_of,
     compare_groups,
     corrected,
     over_seeds,
     read_samples,
+    unit_of,
 )
 from toolformer.reporting.table import Cell, p_cell
 from toolformer.results import Results, Run
-from toolformer.statistics.crossed import LEVEL
+from toolformer.statistics.crossed import LEVEL, Effect
+from toolformer.statistics.intervals import table as tabled
 from toolformer.step import Step
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
@@ -53,6 +60,8 @@ class Arm:
     index: str = ""
     """The name of the index that its tools search, if that is not the annotation's."""
     wording: str = PAPER
+    rule: str = ""
+    """The rule that answers in place of learned calls, by its name in `scripts/rules.py`."""
 
 
 ARMS = {
@@ -65,6 +74,11 @@ ARMS = {
     "new calls": Arm("toolformer", "new"),
     "new calls, disabled": Arm("toolformer_disabled", "new"),
     "Toolformer, index without": Arm("toolformer", index="without"),
+    "M + rule": Arm("model", rule="M + rule"),
+    "M + CC + rule": Arm("model_cc", rule="M + CC + rule"),
+    "disabled + rule": Arm("toolformer_disabled", rule="disabled + rule"),
+    "question as query": Arm("model", rule="question as query"),
+    "question as query, index without": Arm("model", rule="question as query, index without"),
 }
 """By name in tables."""
 PARTS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
@@ -116,6 +130,11 @@ class Answers:
 
     def of(self, arm: Arm, benchmark: str) -> Seeds:
         """The answers of an arm by seed. UserError if there are none, or a file is not what was published."""
+        if arm.rule:
+            right, of_system = rules.right_answers(), self.of(replace(arm, rule=""), benchmark)
+            return [
+                (seeds, rules.scored(arm.rule, benchmark, seeds[0], rows, right)) for seeds, rows in of_system
+            ]
         task, belongs = PARTS.get(benchmark, (benchmark, None))
         rows = ((seeds, self._rows(run, task)) for seeds, run in sorted(self.runs_of(arm, task).items()))
         return [
@@ -132,26 +151,37 @@ class Answers:
     def _rows(self, run: Run, task: str) -> list[Row]:
         return [*read_samples(self.results.artifact(run, f"samples/{task}.parquet", reduced=True))]
 
+    def by_seed(self, arm: str, task: str) -> dict[tuple[int, int], list[Row]]:
+        """All columns of an arm's answers, by seed."""
+        runs = sorted(self.runs_of(arm_named(arm), task).items())
+        files = {
+            seeds: self.results.artifact(run, f"samples/{task}.parquet", reduced=True) for seeds, run in runs
+        }
+        return {seeds: read_table(file).to_pylist() for seeds, file in files.items()}
+
     def whole(self, arm: str, task: str) -> list[Row]:
         """All columns of an arm's answers, all seeds together."""
-        runs = self.runs_of(arm_named(arm), task).values()
-        files = (self.results.artifact(run, f"samples/{task}.parquet", reduced=True) for run in runs)
-        return [row for file in files for row in read_table(file).to_pylist()]
+        return [row for rows in self.by_seed(arm, task).values() for row in rows]
+
+    def compare_one(self, of: str, over: str, benchmark: str, wording: str = PAPER) -> TaskComparison:
+        """An arm over another one on a benchmark; p is not corrected. UserError if they have no question in common."""
+        sides = (self.of(replace(arm_named(name), wording=wording), benchmark) for name in (over, of))
+        compared = compare_groups(benchmark, *sides)
+        if compared is None:
+            raise UserError(f"{of} and {over} have no question of {benchmark} in common")
+        return compared
 
     def compared(
         self, of: str, over: str, benchmarks: Sequence[str], wordings: Sequence[str] = (PAPER,)
     ) -> list[TaskComparison]:
         """An arm over another one on each benchmark in each wording, in this order, with p corrected over all of them."""
-        one, two = arm_named(over), arm_named(of)
-        found = []
-        for benchmark in benchmarks:
-            for wording in wordings:
-                sides = (self.of(replace(arm, wording=wording), benchmark) for arm in (one, two))
-                compared = compare_groups(benchmark, *sides)
-                if compared is None:
-                    raise UserError(f"{of} and {over} have no question of {benchmark} in common")
-                found.append(compared)
-        return corrected(found)
+        return corrected(
+            [
+                self.compare_one(of, over, benchmark, wording)
+                for benchmark in benchmarks
+                for wording in wordings
+            ]
+        )
 
 
 def arm_named(name: str) -> Arm:
@@ -221,7 +251,8 @@ def _gain(compared: TaskComparison, of: str, over: str, benchmark: str, wording:
 
 def hypotheses(answers: Answers, path: Path = HYPOTHESES) -> Table:
     """Every registered hypothesis with its target, and whether it was met: significant and at the target, or a ratio within it."""
-    rows = []
+    rows: list[dict[str, str]] = []
+    listed = set[tuple[object, ...]]()
     families: list[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     for number, family in enumerate(families, 1):
         wordings = family.get("wordings", [PAPER])
@@ -232,6 +263,10 @@ def hypotheses(answers: Answers, path: Path = HYPOTHESES) -> Table:
             if base := family.get("share_of"):
                 (whole,) = answers.compared(base[0], base[1], [benchmark])
                 target *= whole.comparison.difference.value
+            hypothesis = family["of"], family["over"], benchmark, wording, target
+            if hypothesis in listed:  # one of two families
+                continue
+            listed.add(hypothesis)
             rows.append(
                 {
                     "family": f"{number}",
@@ -300,6 +335,134 @@ def _counted(kept_by: str, tool: str, draws: Sequence[Sequence[Row]]) -> dict[st
     }
 
 
+EFFECT = (
+    ("arithmetic", "Toolformer", "disabled + rule"),
+    ("mawps", "Toolformer", "disabled + rule"),
+    ("svamp", "Toolformer", "disabled + rule"),
+    ("dateset", "Toolformer", None),
+    ("nq", "Toolformer, index without", "question as query, index without"),
+    ("lama_trex", "Toolformer, index without", "question as query, index without"),
+)
+"""Of each main benchmark the arm that is compared with disabled calls, without passages chosen for the benchmark, and the rule."""
+
+
+def effect(answers: Answers) -> Table:
+    """Toolformer on the main benchmarks, over the same models with calls disabled, and over the rule; p corrected over the rows."""
+    over_disabled = corrected([answers.compare_one(of, "disabled", task) for task, of, _ in EFFECT])
+    ruled = [(task, of, rule) for task, of, rule in EFFECT if rule]
+    over_rule = dict(
+        zip(
+            (task for task, _, _ in ruled),
+            corrected([answers.compare_one(of, rule, task) for task, of, rule in ruled]),
+            strict=True,
+        )
+    )
+    rows = []
+    for (task, of, _), compared in zip(EFFECT, over_disabled, strict=True):
+        gain = _gain(compared, "Toolformer", "disabled", task, PAPER)
+        rule = _gain(over_rule[task], "Toolformer", "rule", task, PAPER) if task in over_rule else {}
+        marked = "*" if "without" in of else ""
+        rows.append(
+            {
+                "benchmark": f"{title(task)}{marked}",
+                **{name: gain[name] for name in ("disabled", "Toolformer", "gain", "p (Holm)")},
+                "rule": rule.get("rule", ""),
+                "over the rule": rule.get("gain", ""),
+                "p over the rule": rule.get("p (Holm)", ""),
+            }
+        )
+    return rows
+
+
+def seeds(answers: Answers, arms: Sequence[str], benchmarks: Sequence[str]) -> Table:
+    """The score of every training of each arm on each benchmark, in a column per seed."""
+    measured = {
+        (benchmark, name): {
+            pair[0][0]: over_seeds([pair[1]]) for pair in answers.of(arm_named(name), benchmark)
+        }
+        for benchmark in benchmarks
+        for name in arms
+        if arm_has(answers, name, benchmark)
+    }
+    columns = sorted({seed for scored in measured.values() for seed in scored})
+    return [
+        {
+            "benchmark": title(benchmark),
+            "system": name,
+            **{f"{seed}": _number(Cell(scored[seed].value, _digits(benchmark))) if seed in scored else "" for seed in columns},
+        }
+        for (benchmark, name), scored in measured.items()
+    ]  # fmt: skip
+
+
+def arm_has(answers: Answers, name: str, benchmark: str) -> bool:
+    """Whether an arm answered a benchmark."""
+    task, _ = PARTS.get(benchmark, (benchmark, None))
+    return (replace(arm_named(name), rule=""), task) in answers.runs
+
+
+def families(answers: Answers, of: str, over: str, family: str = "near_day") -> Table:
+    """Dateset's gain in one family of questions and in all others, with the gain of every training."""
+    sides = [answers.by_seed(name, "dateset") for name in (of, over)]
+    shared = sorted(sides[0].keys() & sides[1].keys())
+    table = []
+    for label, belongs in ((family, True), (f"not {family}", False)):
+        chosen = [
+            [[row for row in side[seed] if (row["family"] == family) is belongs] for seed in shared]
+            for side in sides
+        ]
+        means = [[_mean(row["score"] for row in rows) for rows in side] for side in chosen]
+        table.append(
+            {
+                "questions": label,
+                "n": f"{len(chosen[0][0])}",
+                over: f"{_mean(means[1]):.1f}",
+                of: f"{_mean(means[0]):.1f}",
+                "gain": _signed(_mean(means[0]) - _mean(means[1])),
+                "gain by training": " ".join(_signed(one - two) for one, two in zip(*means, strict=True)),
+            }
+        )
+    return table
+
+
+def harmless(answers: Answers, of: str, over: str, benchmarks: Sequence[str], margin: str = "1.01") -> Table:
+    """Whether perplexities are worse by less than a margin: p is one-sided, that the true ratio is the margin or more."""
+    rows = []
+    for benchmark in benchmarks:
+        pairs = [answers.of(arm_named(name), benchmark) for name in (of, over)]
+        effect = log_ratio(*pairs)
+        rows.append(
+            {
+                "benchmark": title(benchmark),
+                "ratio": f"{math.exp(effect.value):.3f}",
+                "p": p_cell(
+                    float(stdtr(effect.freedom, (effect.value - math.log(float(margin))) / effect.error))
+                ).text,
+            }
+        )
+    return rows
+
+
+def log_ratio(of: Seeds, over: Seeds) -> Effect:
+    """The logarithm of the ratio of perplexities of the trainings that both have, over trainings and texts."""
+    ones, twos = dict(of), dict(over)
+    differences = []
+    for seed in sorted(ones.keys() & twos.keys()):
+        unit = unit_of([*ones[seed], *twos[seed]])
+        first, second = answers_of(twos[seed], unit), answers_of(ones[seed], unit)
+        differences.append({text: (nats - second[text][0], units) for text, (nats, units) in first.items()})
+    return tabled(differences).effect
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = [*values]
+    return sum(listed) / len(listed)
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
+
+
 def called(answers: Answers, arm: str, benchmarks: Sequence[str]) -> Table:
     """Of an arm on each benchmark, the percent of answers with a call of each tool, over all seeds."""
     rows = []
@@ -352,8 +515,27 @@ def _explained(task: str, rows: Sequence[Row]) -> dict[str, str]:
         "benchmark": title(task),
         "answers": f"{len(rows):,}",
         **{name: _percent(row["class"] == key for row in rows) for key, name in CLASSES.items()},
-        **{name: _percent(right[rung]) for rung, name in RUNGS.items()},
+        **{name: _of(right[rung], len(rows)) for rung, name in RUNGS.items()},
     }
+
+
+def _of(values: Sequence[bool], total: int) -> str:
+    """The percent that are true; with the number of values where there are fewer than `total`."""
+    share = _percent(values)
+    return f"{share} (n = {len(values)})" if 0 < len(values) < total else share
+
+
+def called_by_seed(answers: Answers, arm: str, benchmark: str) -> Table:
+    """Of every training of an arm, the percent of answers to a benchmark with a call of each tool, and that are right."""
+    rows = []
+    for seeds, made in answers.by_seed(arm, benchmark).items():
+        tools = [row.get("tools") or () for row in made]
+        row = {
+            "seed": f"{seeds[0]}",
+            **{name: _percent(name in of_row for of_row in tools) for name in CALLED},
+        }
+        rows.append(row | {"correct": f"{_mean(row['score'] for row in made):.1f}"})
+    return rows
 
 
 def time(answers: Answers) -> Table:
@@ -399,8 +581,9 @@ def _number(cell: Cell) -> str:
 
 
 KINDS: Mapping[str, Callable[..., Table]] = {
-    "scores": scores, "gains": gains, "hypotheses": hypotheses, "calls": calls, "called": called, "sums": sums, "explained": explained,
-    "time": time,
+    "scores": scores, "gains": gains, "hypotheses": hypotheses, "calls": calls, "called": called, "called_by_seed": called_by_seed, "sums": sums, "explained": explained,
+    "time": time, "seeds": seeds, "families": families, "harmless": harmless,
+    "effect": effect,
 }  # fmt: skip
 """The tables, by name in a page's comment; options are arguments, lists with commas between."""
 LISTS = ("arms", "benchmarks", "wordings")

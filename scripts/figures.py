@@ -19,7 +19,7 @@ from toolformer.storage import atomic_write
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GREY, ORANGE = PALETTE[0], PALETTE[2]
 """Grey is calls disabled and orange Toolformer, as in the report."""
-BENCHMARKS = ("arithmetic", "mawps", "svamp", "dateset", "nq", "lama_trex")
+BLACK = "#222222"
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Gain:
     low: float
     high: float
     seeds: int
+    rule: float | None
+    """What the rule scores in place of learned calls, if there is one."""
 
     @property
     def label(self) -> str:
@@ -40,17 +42,30 @@ class Gain:
 
 
 def gains() -> list[Gain]:
-    """Toolformer over the same model with calls disabled, on six benchmarks."""
-    compared = answers.Answers().compared("Toolformer", "disabled", BENCHMARKS)
-    found = [(each, each.comparison, each.comparison.difference) for each in compared]
-    return [
-        Gain(answers.title(each.task), c.first, c.second, d.value, d.low, d.high, max(each.seeds))
-        for each, c, d in found
-    ]
+    """Toolformer over the same model with calls disabled, on the main benchmarks, without passages chosen for them."""
+    published = answers.Answers()
+    rows = []
+    for task, of, rule in answers.EFFECT:
+        compared = published.compare_one(of, "disabled", task)
+        found, gain = compared.comparison, compared.comparison.difference
+        by_rule = published.compare_one(of, rule, task).comparison.first if rule else None
+        rows.append(
+            Gain(
+                answers.title(task),
+                found.first,
+                found.second,
+                gain.value,
+                gain.low,
+                gain.high,
+                max(compared.seeds),
+                by_rule,
+            )
+        )
+    return rows
 
 
 def figure_of(rows: Sequence[Gain]) -> Figure:
-    """Percent correct, calls disabled to Toolformer, with the gain and its interval."""
+    """Percent correct, calls disabled to Toolformer, with the gain and its interval, and the rule."""
     return Figure("gains", "Gains", "", [partial(_draw_gains, rows[::-1])], "", height=3.0)
 
 
@@ -60,8 +75,18 @@ def _draw_gains(rows: Sequence[Gain], axes: Any) -> None:
     axes.hlines(positions, disabled, toolformer, color=ORANGE, linewidth=2.2, alpha=0.45)
     axes.plot(disabled, positions, "o", color=GREY, markersize=7, label="tool calls disabled")
     axes.plot(toolformer, positions, "o", color=ORANGE, markersize=7, label="Toolformer")
+    ruled = [(row.rule, position) for position, row in enumerate(rows) if row.rule is not None]
+    axes.plot(
+        *zip(*ruled, strict=True), "|", color=BLACK, markersize=13, markeredgewidth=2, label="a rule instead"
+    )
     for position, row in enumerate(rows):
-        axes.annotate(row.label, (row.toolformer, position), (8, 0), textcoords="offset points", va="center")
+        axes.annotate(
+            row.label,
+            (max(row.toolformer, row.rule or 0), position),
+            (8, 0),
+            textcoords="offset points",
+            va="center",
+        )
     trainings = {3: "three", 5: "five"}.get(rows[0].seeds, f"{rows[0].seeds}")
     over = f"gain in points, 95 % interval over {trainings} trainings"
     axes.set(xlabel=f"percent correct; {over}", xlim=(0, 118))

@@ -247,3 +247,23 @@ def test_an_answer_changed_with_its_digest_is_found(experiment: Experiment) -> N
 def test_a_comment_that_names_nothing_is_refused(experiment: Experiment, comment: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         tables.fill(f"<!-- {comment} -->\n", published=experiment.published())
+
+
+def test_a_hypothesis_of_two_families_counts_once(experiment: Experiment, tmp_path: Path) -> None:
+    path = tmp_path / "hypotheses.json"
+    family = {"of": "Toolformer", "over": "disabled", "targets": {"mawps": 1}}
+    path.write_text(json.dumps([family, family]))
+    assert len(answers.hypotheses(answers.Answers(experiment.published()), path)) == 1
+
+
+def test_the_page_counts_the_hypotheses_of_its_table() -> None:
+    rows = answers.hypotheses(answers.Answers())
+    met = sum(row["outcome"] == "met" for row in rows)
+    for page in (tables.README, tables.DOCS / "results.md"):
+        assert f"{met} of {len(rows)}" in page.read_text(encoding="utf-8")
+
+
+def test_scores_are_shown_by_training_seed(experiment: Experiment) -> None:
+    published = answers.Answers(experiment.published())
+    one, two = answers.seeds(published, ["Toolformer", "disabled"], ["mawps", "svamp"])
+    assert (one["0"], one["1"], two["0"], two["1"]) == ("75.0", "25.0", "25.0", "0.0")

@@ -1,0 +1,146 @@
+"""What rules without learned calls would answer, as baselines of the registered experiment (exploratory; not registered).
+
+    python scripts/rules.py DATA
+
+*Calculator after the first expression*: an answer that was written without calls, up to its first "expression =", followed by
+what the calculator returns for the expression. *The question as the query*: the question is searched as it is, and the
+question-answering tool's reader answers from the best passage.
+
+Writes docs/results/rules.json: for every rule, benchmark and seed the ids that are right, and for questions the answers.
+DATA is prepared as for the experiment (conf/setting/headline.yaml), since most questions may not be redistributed.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from toolformer.benchmarks.tasks import answer_in_5_words, answer_in_20_words, math_score
+from toolformer.errors import UserError
+from toolformer.storage import atomic_write
+from toolformer.tools.calculator import calculate
+
+Row = Mapping[str, Any]
+
+FILE = Path(__file__).resolve().parents[1] / "docs" / "results" / "rules.json"
+SUMS = ("arithmetic", "mawps", "svamp")
+QUESTIONS = {"nq": answer_in_20_words, "lama_trex": answer_in_5_words}
+INDEXES = {"index": "index.bm25", "without": "without.bm25"}
+"""The experiment's indexes in DATA/headline: with and without the passages that were chosen for the benchmarks."""
+_NUMBER = r"[-−]?[$€£]?\d[\d,]*(?:\.\d+)?%?"
+_EXPRESSION = re.compile(rf"[(\s]*{_NUMBER}[)\s]*(?:[-−+*/×÷x][(\s]*{_NUMBER}[)\s]*)+(?==)")
+
+
+def calculated(answer: str) -> str:
+    """The answer up to its first "expression =", and the expression's value; as it is if it has none that can be computed.
+
+    >>> calculated(" 12 + 30 = 52 apples"), calculated(" 7 apples")
+    (' 12 + 30 = 42', ' 7 apples')
+    """
+    found = _EXPRESSION.search(answer)
+    try:
+        return f"{answer[: found.end()]}= {calculate(found[0])}" if found else answer
+    except ValueError:
+        return answer
+
+
+def right_answers(path: Path = FILE) -> dict[str, Any]:
+    """The file that `main` writes."""
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def scored(
+    rule: str, benchmark: str, seed: int, rows: Sequence[Row], right: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Rows with the rule's answers and scores in place of the system's.
+
+    Args:
+        rule: a key of `right`, with benchmarks, seeds and ids below it.
+    """
+    try:
+        ids = {*right[rule][benchmark][str(seed)]}
+    except KeyError as error:
+        raise UserError(
+            f"{FILE} has no answers of {rule} on {benchmark}, seed {seed}; python scripts/rules.py DATA"
+        ) from error
+    return [{**row, "score": 100.0 * (str(row["id"]) in ids)} for row in rows]
+
+
+def main(data: Path) -> None:
+    """Computes every rule's answers and writes those that are right."""
+    from scripts import answers, headline
+
+    published = answers.Answers()
+    documents = {
+        task: {str(row["id"]): row for row in rows}
+        for task, rows in headline.questions(data, [*SUMS, *QUESTIONS]).items()
+    }
+    right: dict[str, Any] = {}
+    for name in ("M", "M + CC", "disabled"):
+        for task in SUMS:
+            for seeds, rows in published.by_seed(name, task).items():
+                ids = [
+                    str(row["id"])
+                    for row in rows
+                    if math_score(documents[task][str(row["id"])], [calculated(row["prediction"])])["score"]
+                ]
+                right.setdefault(f"{name} + rule", {}).setdefault(task, {})[str(seeds[0])] = sorted(ids)
+    for name, folder in INDEXES.items():
+        reader = _reader(data / "headline" / folder)
+        for task, score in QUESTIONS.items():
+            asked = [
+                str(row["id"])
+                for _, rows in published.of(answers.arm_named("disabled"), task)[:1]
+                for row in rows
+            ]
+            given = _asked(reader, [documents[task][identity] for identity in asked])
+            ids = [
+                identity
+                for identity, answer in zip(asked, given, strict=True)
+                if score(documents[task][identity], [f" {answer}"])["score"]
+            ]
+            rule = right.setdefault(
+                "question as query" if name == "index" else f"question as query, index {name}", {}
+            )
+            rule[task] = {"0": sorted(ids)}
+    atomic_write(FILE, (json.dumps(right, indent=0, sort_keys=True) + "\n").encode())
+    print(FILE)
+
+
+def _reader(index: Path) -> Any:
+    """The experiment's question-answering tool over an index."""
+    from toolformer.jobs import instantiate
+    from toolformer.jobs.config import compose, validate
+
+    place = f"tool.qa.implementation.retriever.index_path={index}"
+    config = validate(
+        compose(
+            "evaluate",
+            ["experiment=headline_effect", "tools=[qa]", f"paths.data_dir={index.parent.parent}", place],
+        )
+    )
+    return instantiate.tools(config)["qa"]
+
+
+def _asked(reader: Any, documents: Sequence[Row]) -> list[str]:
+    from toolformer.data import Document
+
+    texts = [str(row.get("question") or row["text"]) for row in documents]
+    results = reader.run(
+        texts, [Document(str(row["id"]), text) for row, text in zip(documents, texts, strict=True)]
+    )
+    return [result.text or "" for result in results]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        print("python scripts/rules.py DATA", file=sys.stderr)
+        sys.exit(2)
+    try:
+        main(Path(sys.argv[1]))
+    except (OSError, UserError) as error:
+        print(f"rules: {error}", file=sys.stderr)
+        sys.exit(2)
