@@ -30,7 +30,7 @@ from toolformer.calls import clean_result, insert, linearise, parse
 from toolformer.data import Document
 from toolformer.data.parquet import read_table
 from toolformer.errors import UserError
-from toolformer.results.folder import result_digest
+from toolformer.results.folder import record_digest
 from toolformer.results.run import RESULT
 from toolformer.storage import atomic_file, atomic_write, sha256
 from toolformer.tools.retrieval.passages import passages_of
@@ -143,7 +143,7 @@ def main(data: Path, folder: Path) -> None:
                 f"{run.name[:8]} {name}: {len(rows)} texts, {'as published' if digest else 'NOT THE PUBLISHED FILE'}"
             )
             record["digests"][name] = sha256(run / name)
-        record["digest"] = result_digest(record)
+        record["digest"] = record_digest(record)
         atomic_write(run / RESULT, json.dumps(record, ensure_ascii=False).encode())
     if different:
         raise UserError(f"{different} files are not what was published; their trainings may differ")
