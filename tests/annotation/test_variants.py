@@ -45,7 +45,9 @@ def status(
         (" -5", "9 - 4", "5", NOT_AHEAD),  # of the other sign
         (" poured", "Where?", "It was in ZÜRICH.", "scored"),
         (" poured", "Where in Zürich?", "in Zürich", NOT_NEW),
-        (" poured", "Where?", "in", NOT_NEW),  # nothing that could be looked for
+        (" poured", "Where?", "in", "scored"),  # of a result without a long word or a number, all of it
+        (" poured", "Where?", "of", NOT_AHEAD),
+        (" poured", "of 2 in", "in", NOT_NEW),
     ],
 )
 def test_which_calls_are_stopped(

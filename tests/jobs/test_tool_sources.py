@@ -109,6 +109,25 @@ def test_keys_of_a_users_tool_are_set_as_any_others(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ("lift", 0.5, 12)),
+        (["+tool@tool.shout=user", "tool.shout.temperature=1", "tool.shout.result_ahead=0"], ("lift", 1.0, 0)),
+        (["tool_default.rank=null", "tool_default.temperature=null"], ("probability", 1.0, 12)),
+        (["setting=large", "propose.temperature=0.7"], ("probability", 0.7, None)),
+        (["prompts=none"], ("probability", 0.5, 12)),
+    ],
+    ids=str,
+)
+def test_how_calls_of_a_users_tool_are_tried_by_default(words: list[str], expected: Any) -> None:
+    config = validate(compose("generate", ["tools=[shout,calendar]", "tool_sources=[tools.py]", *words]))
+    settings = instantiate.tool_settings(config, "shout")
+    assert (settings.rank, settings.temperature, settings.result_ahead) == expected
+    calendar = instantiate.tool_settings(config, "calendar")
+    assert (calendar.rank, calendar.result_ahead) == ("probability", None)
+
+
+@pytest.mark.parametrize(
     ("sources", "tool", "reason"),
     [
         (["tools.py"], "dragonfire", "did you mean dragon_fire?"),

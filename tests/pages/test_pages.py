@@ -68,6 +68,10 @@ def tutorial(place: Path) -> list[str]:
 def test_every_command_of_the_tutorial_runs(place: Path, tutorial: list[str], capsys: Capture) -> None:
     for command in YOUR_OWN.commands:
         stage = command.words[0]
+        if "--demonstrations" in command.words:
+            assert main(command.words) == 0
+            assert "Louis 14 is Louis [roman(14)] XIV, the king of France." in capsys.readouterr().out
+            continue
         if stage == "tool":
             command.answers(capsys)
             continue

@@ -45,6 +45,18 @@ class Sampling:
 
 
 @dataclass(kw_only=True)
+class ToolSampling(Sampling):
+    """The same, with what a tool may have in place of a value of all tools."""
+
+    rank: Annotated[str, OneOf("probability", "lift")] | None = None
+    """How its k positions are ranked; null is propose.rank."""
+    temperature: Temperature | None = None
+    """Temperature at which its calls are sampled; null is propose.temperature."""
+    result_ahead: Annotated[int, Field(ge=0)] | None = None
+    """How near after the call something of its result must begin, in tokens; 0: no such test; null is screen.result_ahead."""
+
+
+@dataclass(kw_only=True)
 class Proposing:
     """How calls of all tools are proposed."""
 
@@ -70,8 +82,8 @@ class PreFilters:
     """Which tests a call has to pass to be scored; none in the paper."""
 
     result_ahead: Annotated[int, Field(ge=1)] | None = None
-    """A number of the result, or a word of four letters or more, begins within this many tokens after the call; null:
-    no such test."""
+    """A number of the result, or a word of four letters or more, begins within this many tokens after the call; of a result
+    that has neither, all of it. null: no such test."""
     new_result: bool = False
     """Count only numbers and words that are not in the call's input: a result that repeats its input has none."""
 
@@ -86,6 +98,8 @@ class ToolSettings(Sampling, Proposing):
     """Its name in a call: `Calculator`."""
     prompt: Prompt
     filter_threshold: Finite = field(default=1.0, kw_only=True)
+    result_ahead: int | None = field(default=None, kw_only=True)
+    """In place of that of the pre-filters; 0 for no such test."""
 
 
 def scoring_floor(thresholds: Mapping[str, float], floor: float | None) -> float:

@@ -108,7 +108,7 @@ class Annotator:
         for key, counts in funnel.items():
             counts["executed"] = executed[key]
         on_step("scoring")
-        candidates = variants.pre_filter(candidates, self.pre_filters)
+        candidates = variants.pre_filter(candidates, self.pre_filters, self.settings)
         return score(self.language_model, candidates, self.floor), funnel
 
     def _windows(

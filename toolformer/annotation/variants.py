@@ -8,7 +8,7 @@
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -59,11 +59,23 @@ def readings(text: str, settings: ToolSettings) -> Iterator[str]:
         yield f"{text.removesuffix(END).rstrip()}){END}"
 
 
-def pre_filter(candidates: Sequence[Candidate], rules: PreFilters) -> list[Candidate]:
-    """The candidates; those that fail a test have it as their status and are not scored."""
+def pre_filter(
+    candidates: Sequence[Candidate], rules: PreFilters, tools: Iterable[ToolSettings] = ()
+) -> list[Candidate]:
+    """The candidates; those that fail a test have it as their status and are not scored.
+
+    Args:
+        tools: the settings of tools, some of which may have a `result_ahead` of their own.
+    """
+    of_tool = {
+        tool.key: replace(rules, result_ahead=tool.result_ahead or None)
+        for tool in tools
+        if tool.result_ahead is not None
+    }
+    reasons = (_failed(candidate, of_tool.get(candidate.tool, rules)) for candidate in candidates)
     return [
-        candidate if (reason := _failed(candidate, rules)) is None else replace(candidate, status=reason)
-        for candidate in candidates
+        candidate if reason is None else replace(candidate, status=reason)
+        for candidate, reason in zip(candidates, reasons, strict=True)
     ]
 
 
@@ -73,12 +85,21 @@ def _failed(candidate: Candidate, rules: PreFilters) -> str | None:
         return None
     result = _terms(call.result)
     if rules.new_result:
-        result -= _terms(call.input)
-        if not result:
+        is_new = result - _terms(call.input) if result else call.result.casefold() not in call.input.casefold()
+        if not is_new:
             return NOT_NEW
-    if rules.result_ahead is not None and not result & _terms(*_ahead(candidate, rules.result_ahead)):
-        return NOT_AHEAD
+        result -= _terms(call.input)
+    if rules.result_ahead is not None:
+        text, within = _ahead(candidate, rules.result_ahead)
+        if not (result & _terms(text, within) if result else _begins_within(call.result, text, within)):
+            return NOT_AHEAD
     return None
+
+
+def _begins_within(result: str, text: str, within: int) -> bool:
+    """Whether a result without numbers and long words (XIV, no) occurs as words that begin in the first characters."""
+    match = re.search(rf"(?<!\w){re.escape(result)}(?!\w)", text, re.IGNORECASE)
+    return match is not None and match.start() < within
 
 
 def _ahead(candidate: Candidate, tokens: int) -> tuple[str, int]:

@@ -6,6 +6,7 @@ command needs them.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -24,11 +25,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from toolformer.cli.application import HydraJob
+    from toolformer.jobs.config import Config
     from toolformer.jobs.experiments import Plan
     from toolformer.results import Run
 
 log = logging.getLogger(__name__)
 
+DRAFTED_FROM = 10
+"""Texts that demonstrations are drafted from."""
 _RUN = "a run's id or at least its first six characters, latest, or latest:SYSTEM"
 
 
@@ -41,6 +45,11 @@ def tool(arguments: list[str]) -> int:
         nargs="?",
         help="the call's input, after -- if it looks like an option or a key; several arguments as name=value",
     )
+    parser.add_argument(
+        "--demonstrations",
+        action="store_true",
+        help=f"instead of a call: draft demonstrations for its prompt from the corpus's first {DRAFTED_FROM} texts",
+    )
     arguments, verbatim = _verbatim(arguments, 1)
     options = parser.parsed(arguments, "tool.search.implementation.max_tokens=50")
     if not re.fullmatch(r"[\w./ -]+", options.name, re.ASCII):
@@ -48,6 +57,8 @@ def tool(arguments: list[str]) -> int:
         raise UserError(f"tool: {options.name!r} cannot be called: {letters}")
     texts = [text for text in (options.input, *options.overrides) if text is not None]
     settings = [text for text in texts if _is_override(text)]
+    if options.demonstrations:
+        return _draft(configured("generate", [*settings, f"tools=[{options.name}]"]), options.name)
     config = configured("evaluate", [f"tools=[{options.name}]", *settings])
     from toolformer.data import Document
     from toolformer.jobs import instantiate
@@ -64,6 +75,30 @@ def tool(arguments: list[str]) -> int:
         print(f"toolformer: {options.name} gave no result: {printable(result.reason or '')}", file=sys.stderr)
         return 1
     print(printable(result.text))
+    return 0
+
+
+def _draft(config: Config, key: str) -> int:
+    """Prints demonstrations of a tool, to be read, corrected and put into an experiment's file."""
+    import yaml
+
+    from toolformer.jobs import instantiate
+    from toolformer.tools.user.demonstrate import demonstrations
+
+    instantiate.apply_paths(config)
+    tool = instantiate.tools(config)[key]
+    pairs = demonstrations(tool, itertools.islice(instantiate.corpus(config.corpus), DRAFTED_FROM))
+    if not pairs:
+        raise UserError(
+            f"tool: in none of the corpus's first {DRAFTED_FROM} texts do words that {key} takes come before its result; choose "
+            "texts in which they do, or write demonstrations by hand (docs/tools.md)"
+        )
+    drafted = {
+        "instruction": config.tool[key].instruction or instantiate.tool_settings(config, key).prompt.instruction,
+        "demonstrations": [{"text": text, "annotated": annotated} for text, annotated in pairs],
+    }
+    print("# Drafted: read them, correct them, and put them into your experiment's file.")
+    print(yaml.safe_dump({"tool": {key: drafted}}, allow_unicode=True, sort_keys=False, width=10_000), end="")
     return 0
 
 

@@ -77,6 +77,7 @@ def generate(config: Config, invocation: Invocation = DIRECT) -> Run:
     if done := results.done(step):
         results.add_name(done, config.name)
         return _logged(already_done(done), done)
+    instantiate.log_departures(config)
     store = ShardStore(results.path(step.inputs["annotation"]))
     store.require_floor(scoring_floor(thresholds(config), config.score.floor))
     texts = Texts(config)

@@ -22,6 +22,7 @@ from toolformer.decoding import examples
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError, one_line
 from toolformer.jobs.config import Config, CorpusConfig
+from toolformer.jobs.config.schema import OF_SOURCES
 from toolformer.jobs.versions import VERSIONS
 from toolformer.results import Dataset, Results
 from toolformer.step import Step
@@ -100,17 +101,30 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
 
 def tool_settings(config: Config, key: str) -> ToolSettings:
     """How calls of a tool are proposed and kept."""
-    values = {**vars(config.propose), **vars(config.tool[key]), "key": key, "prompt": _prompt(config, key)}
+    given = {name: value for name, value in vars(config.tool[key]).items() if value is not None}
+    values = {**vars(config.propose), "filter_threshold": config.filter_threshold, "result_ahead": None, **given}
+    values |= {"key": key, "prompt": _prompt(config, key)}
     values["max_call_tokens"] = config.tool[key].max_call_tokens or config.propose.max_call_tokens
-    if values["filter_threshold"] is None:
-        values["filter_threshold"] = config.filter_threshold
     return ToolSettings(**{field.name: values[field.name] for field in fields(ToolSettings)})
+
+
+def log_departures(config: Config) -> None:
+    """Logs what a user's tools have by default and the paper's have not."""
+    for key in config.tools:
+        settings = tool_settings(config, key)
+        departures = [
+            "positions ranked by lift" if settings.rank == "lift" else "",
+            f"calls sampled at temperature {settings.temperature:g}" if settings.temperature != 1 else "",
+            f"scored only if the result follows within {settings.result_ahead} tokens" if settings.result_ahead else "",
+        ]
+        if config.tool[key].implementation.get("_target_") in OF_SOURCES and any(departures):
+            log.info("%s, unlike the paper (tool_default): %s", key, "; ".join(filter(None, departures)))
 
 
 def _prompt(config: Config, key: str) -> Prompt:
     """The tool's own prompt if it is given one, else the one of the set."""
     if config.prompts == prompt_sets.NO_SET:
-        if config.propose.rank == "lift":
+        if "lift" in (config.propose.rank, config.tool[key].rank):
             raise UserError(
                 "propose.rank=lift measures the effect of the prompt, and prompts=none has none; add propose.rank=probability"
             )

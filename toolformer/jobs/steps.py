@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from toolformer.annotation.candidates import Sampling
+from toolformer.annotation.candidates import ToolSampling
 from toolformer.credentials import masked
 from toolformer.data import Document
 from toolformer.data.heldout import split
@@ -298,7 +298,7 @@ def with_tools(config: Config, tools: Collection[str]) -> Config:
         threshold = config.filter_threshold if tool.filter_threshold is None else tool.filter_threshold
         longest = tool.max_call_tokens or config.propose.max_call_tokens
         kept[key] = replace(tool, filter_threshold=threshold, max_call_tokens=longest)
-    return replace(config, tool=kept, tool_default=Sampling())
+    return replace(config, tool=kept, tool_default=ToolSampling())
 
 
 def _tool_files(config: Config, *, inference: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from toolformer.annotation.candidates import PreFilters, Proposing, Sampling
+from toolformer.annotation.candidates import PreFilters, Proposing, ToolSampling
 from toolformer.benchmarks import PAPER, WORDINGS
 from toolformer.data import Fields
 from toolformer.data.bounds import (
@@ -94,7 +94,7 @@ class DemonstrationConfig:
 
 
 @dataclass
-class ToolConfig(Sampling, Limits):
+class ToolConfig(ToolSampling, Limits):
     """One tool, and how its calls are proposed and kept."""
 
     name: Annotated[str, Decides("annotate", "answer")] = ""
@@ -285,7 +285,9 @@ class Config:
         default_factory=dict
     )
     """Every tool that is known, by key."""
-    tool_default: Annotated[Sampling, ReadBy("generate", "evaluate")] = field(default_factory=Sampling)
+    tool_default: Annotated[ToolSampling, ReadBy("generate", "evaluate")] = field(
+        default_factory=ToolSampling
+    )
     """What a tool of tool_sources begins with."""
     tool_sources: Annotated[list[Any], Private(), ReadBy("generate", "evaluate")] = field(
         default_factory=list

@@ -7,7 +7,7 @@ descriptions become a few-shot prompt where nobody gave one.
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -48,6 +48,9 @@ def add_tools(config: Config) -> None:
     UserError if a source cannot be read or two tools have one name.
     """
     origin = {key: "the configuration" for key, tool in config.tool.items() if tool.implementation}
+    default = config.tool_default
+    if config.prompts == prompt_sets.NO_SET:  # there is nothing to measure a lift against
+        default = replace(default, rank=None)
     for number, entry in enumerate(config.tool_sources):
         label = f"tool_sources[{number}]"
         try:
@@ -57,8 +60,11 @@ def add_tools(config: Config) -> None:
                 if key in origin:
                     raise UserError(f"it has a tool {key}, and so has {origin[key]}; set prefix or only")
                 origin[key] = label
-                tool = config.tool.setdefault(key, ToolConfig(**asdict(config.tool_default)))
+                tool = config.tool.setdefault(key, ToolConfig(**asdict(default)))
                 tool.name = tool.name or key
+                for field in ("rank", "temperature", "result_ahead"):
+                    if getattr(tool, field) is None:
+                        setattr(tool, field, getattr(default, field))
                 tool.implementation = {**implementation, "name": tool.name, "_convert_": "all"}
                 if key in config.tools:
                     _describe(config, key, tool)

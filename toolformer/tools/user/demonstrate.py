@@ -4,11 +4,12 @@ No model is asked. The drafts are for a person to read and correct.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
+from toolformer.errors import UserError
 from toolformer.tools.base import Tool
 
 LONGEST_INPUT = 5
@@ -19,14 +20,15 @@ _WORD = re.compile(r"[^\s\"“”«»()\[\]]+")
 _EDGE = ".,;:!?'’"
 
 
-def demonstrations(
-    tool: Tool, documents: Iterable[Document], quoted: bool, most: int = 5
-) -> list[tuple[str, str]]:
+def demonstrations(tool: Tool, documents: Iterable[Document], most: int = 5) -> list[tuple[str, str]]:
     """(text, the same text with a call) for at most `most` of the documents that are short enough.
 
-    Args:
-        quoted: whether a call's input is written in quotes.
+    A tool is called some hundred times per text. `UserError` for one that needs several arguments.
     """
+    if sum(parameter.required for parameter in tool.parameters or ()) > 1:
+        raise UserError(f"{tool.name}: it needs several arguments; write its demonstrations by hand (docs/tools.md)")
+    examples = tool.description.examples if tool.description else tool.examples
+    quoted = not examples or any('("' in example for example in examples)
     pairs = (pair for document in documents if (pair := _demonstration(tool, document, quoted)))
     return list(islice(pairs, most))
 
@@ -67,7 +69,3 @@ def _next(text: str, result: str, words: str, after: int) -> int | None:
     match = re.compile(rf"(?<!\w){re.escape(result)}(?!\w)").search(text, after)
     return match.start() if match else None
 
-
-def is_quoted(examples: Sequence[ApiCall]) -> bool:
-    """Whether examples of calls write their input in quotes."""
-    return any(call.quoted for call in examples)
