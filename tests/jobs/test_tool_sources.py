@@ -112,7 +112,10 @@ def test_keys_of_a_users_tool_are_set_as_any_others(folder: Path) -> None:
     ("words", "expected"),
     [
         ([], ("lift", 0.5, 12)),
-        (["+tool@tool.shout=user", "tool.shout.temperature=1", "tool.shout.result_ahead=0"], ("lift", 1.0, 0)),
+        (
+            ["+tool@tool.shout=user", "tool.shout.temperature=1", "tool.shout.result_ahead=0"],
+            ("lift", 1.0, 0),
+        ),
         (["tool_default.rank=null", "tool_default.temperature=null"], ("probability", 1.0, 12)),
         (["setting=large", "propose.temperature=0.7"], ("probability", 0.7, None)),
         (["prompts=none"], ("probability", 0.5, 12)),

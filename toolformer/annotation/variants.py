@@ -85,7 +85,9 @@ def _failed(candidate: Candidate, rules: PreFilters) -> str | None:
         return None
     result = _terms(call.result)
     if rules.new_result:
-        is_new = result - _terms(call.input) if result else call.result.casefold() not in call.input.casefold()
+        is_new = (
+            result - _terms(call.input) if result else call.result.casefold() not in call.input.casefold()
+        )
         if not is_new:
             return NOT_NEW
         result -= _terms(call.input)

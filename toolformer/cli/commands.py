@@ -94,7 +94,8 @@ def _draft(config: Config, key: str) -> int:
             "texts in which they do, or write demonstrations by hand (docs/tools.md)"
         )
     drafted = {
-        "instruction": config.tool[key].instruction or instantiate.tool_settings(config, key).prompt.instruction,
+        "instruction": config.tool[key].instruction
+        or instantiate.tool_settings(config, key).prompt.instruction,
         "demonstrations": [{"text": text, "annotated": annotated} for text, annotated in pairs],
     }
     print("# Drafted: read them, correct them, and put them into your experiment's file.")

@@ -102,7 +102,12 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
 def tool_settings(config: Config, key: str) -> ToolSettings:
     """How calls of a tool are proposed and kept."""
     given = {name: value for name, value in vars(config.tool[key]).items() if value is not None}
-    values = {**vars(config.propose), "filter_threshold": config.filter_threshold, "result_ahead": None, **given}
+    values = {
+        **vars(config.propose),
+        "filter_threshold": config.filter_threshold,
+        "result_ahead": None,
+        **given,
+    }
     values |= {"key": key, "prompt": _prompt(config, key)}
     values["max_call_tokens"] = config.tool[key].max_call_tokens or config.propose.max_call_tokens
     return ToolSettings(**{field.name: values[field.name] for field in fields(ToolSettings)})
@@ -115,7 +120,9 @@ def log_departures(config: Config) -> None:
         departures = [
             "positions ranked by lift" if settings.rank == "lift" else "",
             f"calls sampled at temperature {settings.temperature:g}" if settings.temperature != 1 else "",
-            f"scored only if the result follows within {settings.result_ahead} tokens" if settings.result_ahead else "",
+            f"scored only if the result follows within {settings.result_ahead} tokens"
+            if settings.result_ahead
+            else "",
         ]
         if config.tool[key].implementation.get("_target_") in OF_SOURCES and any(departures):
             log.info("%s, unlike the paper (tool_default): %s", key, "; ".join(filter(None, departures)))

@@ -46,7 +46,11 @@ def source(tmp_path: Path) -> Path:
     ("name", "text", "annotated"),
     [
         ("shelf", "The red paint, on A28, is dry.", 'The red paint, on [shelf("red paint")] A28, is dry.'),
-        ("shelf", "On A28 stands\nthe red paint: A28!", 'On A28 stands the red paint: [shelf("red paint")] A28!'),
+        (
+            "shelf",
+            "On A28 stands\nthe red paint: A28!",
+            'On A28 stands the red paint: [shelf("red paint")] A28!',
+        ),
         ("double", "Twice 21 is 42, not 420.", "Twice 21 is [double(21)] 42, not 420."),
         ("shelf", "A28 has the red paint.", None),  # at inference the model has not read the input yet
         ("shelf", "The red paint is on A283.", None),
@@ -69,12 +73,31 @@ def test_the_command_prints_what_an_experiment_takes(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "texts.jsonl").write_text('{"text": "The red paint is on A28."}\n' * 9)
-    words = ["shelf", "--demonstrations", f"tool_sources=[{source}]", "corpus=jsonl", f"corpus.path={tmp_path}/texts.jsonl"]
+    words = [
+        "shelf",
+        "--demonstrations",
+        f"tool_sources=[{source}]",
+        "corpus=jsonl",
+        f"corpus.path={tmp_path}/texts.jsonl",
+    ]
     assert main(["tool", *words]) == 0
     drafted = tmp_path / "experiment" / "drafted.yaml"
     drafted.parent.mkdir()
     drafted.write_text("# @package _global_\n" + capsys.readouterr().out)
-    assert main(["generate", f"hydra.searchpath=[{tmp_path}]", "experiment=drafted", "--cfg", "job", *words[2:], "tools=[shelf]"]) == 0
+    assert (
+        main(
+            [
+                "generate",
+                f"hydra.searchpath=[{tmp_path}]",
+                "experiment=drafted",
+                "--cfg",
+                "job",
+                *words[2:],
+                "tools=[shelf]",
+            ]
+        )
+        == 0
+    )
     assert '[shelf("red paint")]' in capsys.readouterr().out
 
 

@@ -26,7 +26,9 @@ def demonstrations(tool: Tool, documents: Iterable[Document], most: int = 5) -> 
     A tool is called some hundred times per text. `UserError` for one that needs several arguments.
     """
     if sum(parameter.required for parameter in tool.parameters or ()) > 1:
-        raise UserError(f"{tool.name}: it needs several arguments; write its demonstrations by hand (docs/tools.md)")
+        raise UserError(
+            f"{tool.name}: it needs several arguments; write its demonstrations by hand (docs/tools.md)"
+        )
     examples = tool.description.examples if tool.description else tool.examples
     quoted = not examples or any('("' in example for example in examples)
     pairs = (pair for document in documents if (pair := _demonstration(tool, document, quoted)))
@@ -68,4 +70,3 @@ def _next(text: str, result: str, words: str, after: int) -> int | None:
         return None
     match = re.compile(rf"(?<!\w){re.escape(result)}(?!\w)").search(text, after)
     return match.start() if match else None
-
