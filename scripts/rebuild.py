@@ -3,9 +3,7 @@
     python scripts/rebuild.py DATA FOLDER
 
 Writes to FOLDER a copy of docs/results/headline in which the annotations have their texts and whole results again, so that a
-training can be repeated:
-
-    toolformer train experiment=headline_effect dataset=ANNOTATION paths.root=FOLDER paths.data_dir=DATA
+training can be repeated with the release that made them (docs/results.md).
 
 The texts are those of DATA/headline/texts.jsonl with the published ids; a result is the passage that begins as published. No
 model is used. A rebuilt file must have the published SHA-256. DATA is prepared as conf/setting/headline.yaml says; where a web
