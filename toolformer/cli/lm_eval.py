@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, ClassVar
 
+import httpx2
 import lm_eval.models  # noqa: F401  lm-eval registers its own models only where none is registered yet
 import torch
 from lm_eval._cli import HarnessCLI
@@ -53,10 +54,12 @@ def main(arguments: list[str]) -> int:
         if hasattr(parsed, "include_path"):
             _look_up_tasks(parsed)
         command.execute(parsed)
-    except (ValueError, ConnectionError, FileNotFoundError, TypeError) as error:
+    except (ValueError, OSError, TypeError, httpx2.HTTPError) as error:
         if ConfiguredLM.loaded:
             raise
         reason = one_line(error)
+        if isinstance(error, httpx2.HTTPError):
+            reason = f"the task's data cannot be fetched ({reason}); check the network, or name a task whose data is here"
         if missing := re.search(r"Tasks not found: ([^,\s]+)", reason):
             what = f"there is no task or group {missing[1]!r}{near(missing[1], [*TASKS, *GROUPS])}"
             raise UserError(f"--tasks: {what}") from error

@@ -14,6 +14,14 @@ from toolformer.data.url_date import date_from_url
 from toolformer.step import NOTHING
 
 SOURCE_ID = "source_id"
+PLACEHOLDERS = frozenset(
+    map(
+        datetime.date.fromisoformat,
+        ("0001-01-01", "1601-01-01", "1753-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1904-01-01", "1969-12-31", "1970-01-01",
+         "9999-12-31"),
+    )
+)  # fmt: skip
+"""Days that databases, spreadsheets and time stamps of 0 give where none is known."""
 SIDE_FIELDS = ("url_field", "date_field", "id_field", "title_field")
 MOST_NAMES = 8
 T = TypeVar("T")
@@ -46,8 +54,8 @@ class Fields:
     url_field: str | None = "url"
     """The field of the URL, whose date the calendar answers with; null: none is read."""
     date_field: str | None = "date"
-    """The field of the day of writing (YYYY-MM-DD, or seconds or milliseconds since 1970), for URLs without a date;
-    null: none is read."""
+    """The field of the day of writing (YYYY-MM-DD, or seconds or milliseconds since 1970), for URLs without a date. Days in
+    the future and placeholders (0001-01-01, 1970-01-01, 9999-12-31) count as unknown. null reads no date."""
     id_field: str | None = "id"
     """The field of the document's name; null, and where a row has none: a name made from the text."""
     title_field: Annotated[str | None, NOTHING] = "title"
@@ -66,6 +74,7 @@ class BadRow(Exception):
     def __init__(self, reason: str, detail: str = "", count: int = 1) -> None:
         super().__init__(f"{reason} ({detail})" if detail else reason)
         self.reason = reason
+        self.detail = detail
         self.count = count
 
 
@@ -95,6 +104,9 @@ def document_from_row(
             return None
         try:
             return convert(value)
+        except _NoDate as error:
+            faults.append(BadRow(f"`{name}` {error}", reprlib.repr(value)))
+            return None
         except (ValueError, BadRow):
             advice = (
                 f"; name another field with {key}.{side}, or null for none" if side in SIDE_FIELDS else ""
@@ -103,7 +115,10 @@ def document_from_row(
             return None
 
     url = read("url_field", _text, "a text")
-    date = date_from_url(url, latest_date) or read("date_field", _date, "a date YYYY-MM-DD")
+    latest = latest_date or _today()
+    date = date_from_url(url, latest) or read(
+        "date_field", lambda value: _known(_date(value), latest), "a date YYYY-MM-DD"
+    )
     document = Document(
         doc_id=read("id_field", _name, "a text or number") or content_id(text),
         text=text,
@@ -171,6 +186,22 @@ def _name(value: Any) -> str:
 def _title(value: Any) -> str | None:
     """None for other types: many corpora use that name for something else."""
     return _decoded(value) if isinstance(value, str) and value.strip() else None
+
+
+def _today() -> datetime.date:
+    return datetime.datetime.now(datetime.UTC).date()
+
+
+class _NoDate(ValueError):
+    """A date that is none: why."""
+
+
+def _known(date: datetime.date | None, latest: datetime.date) -> datetime.date | None:
+    if date in PLACEHOLDERS:
+        raise _NoDate("stands for an unknown date")
+    if date and date > latest:
+        raise _NoDate(f"is after {'today' if latest == _today() else 'latest_date'}")
+    return date
 
 
 def _date(value: Any) -> datetime.date | None:

@@ -83,7 +83,9 @@ class FileCorpus(RowCorpus):
             suffixes = f"is named {', '.join(suffix for kind in kinds for suffix in SUFFIXES[kind])}"
             criterion = f"matches {self.key}.pattern={self.pattern}" if self.pattern else suffixes
             has_texts = TEXT not in kinds and any(_kind(path) == TEXT for path in folder.glob("**/*"))
+            has_tables = any(map(_is_table, folder.glob("**/*")))
             advice = f"use {self.key}=text for its .txt files, or name" if has_texts else "name"
+            advice = f"use {self.key}=hub for its .csv files, or name" if has_tables else advice
             raise UserError(
                 f"{self.key}.path: no file in {folder} {criterion}; {advice} another folder or {self.key}.pattern"
             )
@@ -98,6 +100,11 @@ class FileCorpus(RowCorpus):
         """The name and rows of each file."""
         for path in self.files():
             kind = self.format if self.format != MIXED else _kind(path)
+            if _is_table(path):
+                raise UserError(
+                    f"{self.key}.path: {path} is a table (CSV) by its name; {self.key}=hub reads a folder of such files: "
+                    f"{self.key}=hub {self.key}.path={path.parent}"
+                )
             if kind is None:
                 reason = f"{path} is neither JSON Lines nor Parquet nor text by its name"
                 formats = ", ".join(f"{self.key}={kind}" for kind in SUFFIXES)
@@ -113,6 +120,13 @@ class FileCorpus(RowCorpus):
             else:
                 rows = read_jsonl(path) if kind == JSONL else read_text(path, self.fields.text_field)
             yield str(path), rows
+
+
+def _is_table(path: Path) -> bool:
+    name = path.name.lower()
+    for suffix in PACKED:
+        name = name.removesuffix(suffix)
+    return name.endswith((".csv", ".tsv"))
 
 
 def is_saved(folder: Path) -> bool:

@@ -1,6 +1,7 @@
 """Data sets of the Hugging Face hub, streamed; no code of a data set is run."""
 
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +65,16 @@ class HubCorpus(RowCorpus):
                 yield f"row {number}", BadRow(TOO_LONG) if self._is_too_long(row) else row
         except Exception as error:  # storage, network and readers raise many types
             reason = f"the data set {self.path} breaks off after row {number} ({one_line(error)})"
-            raise UserError(f"{self.key}.path: {reason}; run the same command again") from error
+            raise UserError(f"{self.key}.path: {reason}; {self._advice(error)}") from error
+
+    def _advice(self, error: BaseException) -> str:
+        """Only a network's failure goes away by itself: files of one data set must have the same columns and types."""
+        if Path(self.path).expanduser().is_dir():
+            return f"if its files differ in their columns or types, {self.key}=files reads them one by one"
+        if re.search(r"cast|column|schema|type", f"{type(error).__name__} {error}", re.IGNORECASE):
+            remedy = f"download it, and read it with {self.key}=files {self.key}.path=FOLDER"
+            return f"if its files differ in their columns or types, {remedy}"
+        return "run the same command again"
 
     def _is_too_long(self, row: Any) -> bool:
         cells = (value_at(row, name) for name in self.fields.named()) if isinstance(row, Mapping) else ()

@@ -5,20 +5,22 @@ import codecs
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from toolformer.data.document import BadRow
-from toolformer.data.row_corpus import Rows, broken_off
+from toolformer.data.row_corpus import Rows, broken_off, unreadable
 
 LONGEST = 2**24
 """Longest line or text in bytes: a compressed file of a few megabytes may contain a line of gigabytes."""
 TOO_LONG = f"longer than {LONGEST >> 20} MiB"
 _BUFFER = 2**16
-_ARRAY = "the file is one JSON array; convert it to JSON Lines"
-_CONVERT = "python -c 'import json, sys; [print(json.dumps(row)) for row in json.load(sys.stdin)]' < FILE > FILE.jsonl"
+_MOST_WINDOW = 2**27
+"""Bytes; a Zstandard frame of a larger window is not unpacked."""
+_ARRAY_TO_LINES = "python -c 'import json, sys; [print(json.dumps(row)) for row in json.load(sys.stdin)]' < FILE > FILE.jsonl"
 _GZIP, _BZIP2 = b"\x1f\x8b", b"BZh"
 # A frame of Zstandard, or a skippable one, which may come first.
 _ZSTANDARD = (b"\x28\xb5\x2f\xfd", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)))
@@ -37,7 +39,7 @@ _UNREAD = {
 def read_jsonl(path: Path) -> Rows:
     """(`line N`, row) of every line; a truncated file is read up to its end.
 
-    UserError if the file cannot be opened or read; not for broken content.
+    UserError if no line of the file can be read; not for broken lines.
     """
     number, is_first = 0, True
     try:
@@ -45,15 +47,17 @@ def read_jsonl(path: Path) -> Rows:
             for number, line in enumerate(_lines(unpacked(file)), start=1):
                 if not line.strip():
                     continue
-                if is_first and line.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
-                    yield f"line {number}", BadRow("not a JSON object", f"{_ARRAY}: {_CONVERT}")
-                    return
+                if is_first and (form := _form_of_file(line)):
+                    raise BadRow(*form)
                 is_first = False
-                yield f"line {number}", _row(line, "utf-8-sig" if number == 1 else "utf-8")
+                yield f"line {number}", _row(line)
     except BadRow as error:
-        yield "the whole file", error
+        raise unreadable(path, error) from error
     except (EOFError, zlib.error, OSError) as error:
-        yield f"after line {number}", broken_off(path, error)
+        fault = broken_off(path, error)
+        if not number:
+            raise unreadable(path, fault) from error
+        yield f"after line {number}", fault
 
 
 def read_text(path: Path, field: str) -> Rows:
@@ -62,11 +66,9 @@ def read_text(path: Path, field: str) -> Rows:
         with open(path, "rb") as file:
             text = unpacked(file).read(LONGEST + 1)
     except BadRow as error:
-        yield "the whole file", error
-        return
+        raise unreadable(path, error) from error
     except (EOFError, zlib.error, OSError) as error:
-        yield "the whole file", broken_off(path, error)
-        return
+        raise unreadable(path, broken_off(path, error)) from error
     is_long = len(text) > LONGEST
     text = text.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
     yield "the whole file", BadRow(TOO_LONG) if is_long else {field: text}
@@ -81,14 +83,40 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-def _row(line: bytes, encoding: str) -> Any:
+def _form_of_file(line: bytes) -> tuple[str, str] | None:
+    """What a file is whose first line is not a row of JSON Lines, and what makes it readable."""
+    text = line.removeprefix(codecs.BOM_UTF8).strip()
+    if text.startswith(b"["):
+        return "one JSON array", f"convert it to JSON Lines: {_ARRAY_TO_LINES}"
+    if text.startswith(b"{") and text.endswith((b"{", b"[", b",", b":")) and not _is_json(text):
+        return "JSON objects over several lines", "convert it to JSON Lines: jq -c . FILE > FILE.jsonl"
+    return None
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _row(line: bytes) -> Any:
     if len(line) > LONGEST:
         return BadRow(TOO_LONG)
+    text = ""
     try:
-        return json.loads(line.decode(encoding))
+        text = line.decode("utf-8-sig")  # files that were joined have a mark in the middle
+        return json.loads(text)
     except UnicodeDecodeError as error:
         return BadRow("not UTF-8", f"byte {error.start + 1}")
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as error:
+        if getattr(error, "msg", "") == "Extra data" and text[error.pos] in "{[":  # type: ignore[union-attr]
+            return BadRow(
+                "several JSON objects on one line", "write a line for each: jq -c . FILE > FILE.jsonl"
+            )
+        if re.match(r"\s*\{\s*'", text):
+            return BadRow("a Python dictionary instead of JSON", "write rows with json.dumps")
         return BadRow("malformed JSON")
 
 
@@ -105,6 +133,21 @@ def unpacked(file: io.BufferedReader) -> BinaryIO:
     if head.startswith(_ZSTANDARD):
         import pyarrow as pa
 
+        if (window := _zstandard_window(file.peek(6))) > _MOST_WINDOW:
+            size = f"Zstandard with a window of {window >> 20} MiB"
+            raise BadRow(size, f"unpack it with zstd -d --long={window.bit_length() - 1}")
+
         stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
         return io.BufferedReader(cast(Any, stream), _BUFFER)
     return file
+
+
+def _zstandard_window(head: bytes) -> int:
+    """The window in bytes that the first frame of a Zstandard file needs (RFC 8878, 3.1.1.1.2); 0 where it is not said."""
+    if (
+        not head.startswith(_ZSTANDARD[0]) or len(head) < 6 or head[4] & 0x20
+    ):  # a single segment has no window
+        return 0
+    exponent, mantissa = head[5] >> 3, head[5] & 7
+    base = 1 << (10 + exponent)
+    return base + (base >> 3) * mantissa

@@ -6,7 +6,7 @@ from typing import Any
 
 from toolformer.data.document import BadRow, Fields, listed
 from toolformer.data.jsonl import LONGEST, TOO_LONG
-from toolformer.data.row_corpus import Rows, broken_off
+from toolformer.data.row_corpus import Rows, broken_off, unreadable
 from toolformer.errors import UserError
 
 _ROWS = 64
@@ -54,7 +54,7 @@ def read_parquet(path: Path, fields: Fields, key: str, known: dict[str, None]) -
                 lost = max(1, file.metadata.num_rows - number)
                 yield f"after row {number}", broken_off(path, error, count=lost)
     except (pa.ArrowException, OSError) as error:
-        yield "the whole file", broken_off(path, error, "not a Parquet file")
+        raise unreadable(path, broken_off(path, error, "not a Parquet file")) from error
 
 
 def read_table(
@@ -172,7 +172,9 @@ def _values(batch: Any, path: list[str]) -> list[Any]:
                 BadRow(TOO_LONG) if (length or 0) > LONGEST else column[n].as_py()
                 for n, length in enumerate(lengths)
             ]
-    elif pa.types.is_temporal(column.type):
+    elif pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
         column = column.cast(pa.string())
+    elif pa.types.is_temporal(column.type):  # a duration or a time of day, whose digits are no date
+        return [str(column.type) if is_there else None for is_there in column.is_valid().to_pylist()]
     values: list[Any] = column.to_pylist()
     return values

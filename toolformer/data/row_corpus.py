@@ -48,7 +48,7 @@ class RowCorpus(ABC):
     fields: Fields = field(default_factory=Fields)
     strict: bool = False
     latest_date: date | None = None
-    """Later dates in URLs are ignored; None ignores none."""
+    """Later dates are ignored; None is the day of the reading, in UTC: a text is not written after it is read."""
     key: str = "corpus"
     """Its name in the configuration and in messages."""
     skipped: Counter[str] = field(default_factory=Counter, init=False)
@@ -153,3 +153,9 @@ def broken_off(path: Path, error: BaseException, reason: str = "broken off", cou
             f"{path}: the file cannot be read ({one_line(error)}); check its path and permissions"
         ) from error
     return BadRow(reason, one_line(error), count)
+
+
+def unreadable(path: Path, fault: BadRow) -> UserError:
+    """Of a file that cannot be read at all, which would be more than a row that is lost."""
+    reason = f"{fault.reason} ({fault.detail})" if fault.detail else fault.reason
+    return UserError(f"{path}: the file cannot be read: {reason}; or leave it out of the folder")

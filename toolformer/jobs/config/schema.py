@@ -76,7 +76,7 @@ class CorpusConfig(Fields):
     )
     """What separates paragraphs, of which translation tries those in two languages: blank_line, or line (cc_net)."""
     latest_date: Day | None = None
-    """Ignore URL dates later than this day (YYYY-MM-DD); null: none is too late."""
+    """Ignore dates later than this day (YYYY-MM-DD), in URLs and in the date field; null is the day of the reading, in UTC."""
     strict: Annotated[bool, NOTHING] = False
     """Refuse the corpus at its first bad row instead of skipping and counting it."""
     limit: Count | None = None
