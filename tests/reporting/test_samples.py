@@ -12,7 +12,7 @@ import pytest
 
 from tests.runs import NOTE, TEXTS, Runs, annotated, samples, write_annotation
 from toolformer.annotation import merge
-from toolformer.annotation.merge import decide
+from toolformer.annotation.merge import Chance, decide
 from toolformer.annotation.results import SCHEMAS, with_decisions
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import ApiCall
@@ -187,7 +187,7 @@ def test_every_text_is_lost_once_and_near_misses_are_shown(
         monkeypatch.setattr(candidate_stats, "ROWS", rows)
         found = candidate_stats.lost(candidates, {"calculator": 9, "qa": 1, "calendar": 3})
         assert found["calculator"] == dict(zip(FATES, (4, 1, 1, 1, 1, 1), strict=True))
-        assert found["qa"] == dict.fromkeys(FATES, 0) | {"below τ_f": 1}
+        assert found["qa"] == dict.fromkeys(FATES, 0) | {"not kept": 1}
         assert found["calendar"]["no position"] == 3 == sum(found["calendar"].values())
     files = {path.name: path for path in (candidates, texts)}
     annotation = Annotation(NOTE, {}, {}, (), thresholds=THRESHOLDS, files=files)
@@ -196,6 +196,32 @@ def test_every_text_is_lost_once_and_near_misses_are_shown(
         ("calculator", 0.75, False), ("calculator", 0.5, False), ("calculator", -0.5, False), ("qa", 1.0, False),
     ]  # fmt: skip
     assert misses[-1].before == "The" and "[Calculator(1) -> 1]" in nearest(misses).rows[-1][2].text
+
+
+def test_table_2_counts_what_the_filter_kept(tmp_path: Path) -> None:
+    """Not what a threshold would keep: one call leaks and is dropped, and chance keeps those of another tool."""
+    rows = [
+        candidate("a", "calculator", 5, 2.0),
+        candidate("b", "calculator", 5, 3.0),
+        candidate("c", "qa", 5, -1.0),
+        candidate("d", "qa", 1, 5.0),
+    ]
+    chance = Chance(
+        {"qa": 0.5},
+        seed=next(
+            seed
+            for seed in range(99)
+            if Chance({"qa": 0.5}, seed).draws(rows[2]) and not Chance({"qa": 0.5}, seed).draws(rows[3])
+        ),
+    )
+    decisions = decide(rows, THRESHOLDS, leaking=[0], chance=chance)
+    path = tmp_path / "candidates.parquet"
+    pq.write_table(with_decisions(pa.Table.from_pylist(rows, schema=CANDIDATES), decisions), path)
+    needed, by_chance = candidate_stats.needed(path, THRESHOLDS)
+    assert needed == {"calculator": 1.0} and by_chance == {"qa"}
+    counts = candidate_stats.counts(path, "paper", ["calculator"], needed)
+    assert counts == {("calculator", threshold): (1, 1) for threshold in (0.5, 1.0, 2.0)}
+    assert candidate_stats.lost(path, {})["qa"] == dict.fromkeys(FATES, 0) | {"kept": 1, "not kept": 1}
 
 
 def test_a_column_and_a_bar_for_each_benchmark() -> None:

@@ -33,7 +33,8 @@ def examples_kept(annotation: Annotation | None, full: bool = False) -> Table:
         *number_columns(*map(_LABEL, paper.THRESHOLDS), group="Paper", paper=True),
     ]
     caption = (
-        "Texts with at least one call whose gain reaches τ_f; in brackets, how many calls they hold. The paper annotated "
+        "Texts with at least one call whose gain reaches τ_f; in brackets, how many calls they hold. At the run's τ_f, what it "
+        "kept. The paper annotated "
         "another, larger corpus: compare shares, not counts."
     )
     title = "Examples with calls in C*, by filtering threshold"
@@ -84,7 +85,7 @@ def lost(annotation: Annotation) -> Table:
     columns = [*text_columns("Tool"), *number_columns("texts tried", *FATES)]
     caption = (
         "Every text tried counts once, with the call that came furthest; no position: no call was tried; no help: no result "
-        "lowers the loss."
+        "lowers the loss; not kept: one does, and its gain is below τ_f, or it leaks or was not drawn."
     )
     return Table.of("lost", "Annotation", "Where the yield is lost", columns, rows, caption)
 

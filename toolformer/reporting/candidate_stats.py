@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from toolformer.annotation.execute import LOOK_AHEAD
-from toolformer.annotation.merge import BELOW, PAPER
+from toolformer.annotation.merge import BELOW, LEAKS, NOT_DRAWN, PAPER
 from toolformer.annotation.results import LEAK, calls_as_structs
 from toolformer.calls import ApiCall, linearise
 from toolformer.data.parquet import batch_rows, read_table
@@ -27,9 +27,9 @@ from toolformer.reporting.table import Passage
 WITHOUT_CALLS = "documents_without_calls.parquet"
 TEXTS = ("dataset_plain.parquet", WITHOUT_CALLS)
 """The files that hold texts as they were, without calls."""
-FATES = ("no position", "malformed", "tool failed", "no help", "below τ_f", "kept")
+FATES = ("no position", "malformed", "tool failed", "no help", "not kept", "kept")
 """How far a text came with its best call: none was tried or sampled, none reads back as a call of the tool, none had a
-result, no result lowers the loss, no gain reaches τ_f, or one does."""
+result, no result lowers the loss, the filter takes none of those that do, or it takes one."""
 LOSSES = ("loss_result", "loss_no_result", "loss_none")
 CONTEXT = 110  # characters of text shown on either side of a call
 LONGEST_CALL = 260  # characters
@@ -118,41 +118,71 @@ def scored(path: Path) -> Iterator[pa.Table]:
 
     Where L(e(c, ε)) was not scored (`is_bound`), as the gain is below every threshold anyway, `gain` is its upper bound.
     """
-    columns = {name: ds.field(name) for name in [*_KEY, "reason"]}
+    columns = {name: ds.field(name) for name in [*_KEY, "kept", "reason"]}
     columns |= {"gain": ds.field("filter_gain"), "is_bound": ds.field("loss_no_result").is_null()}
-    read = [*_KEY, "reason", "filter_gain", "loss_no_result"]
+    read = [*_KEY, "kept", "reason", "filter_gain", "loss_no_result"]
     return by_document(path, read, columns, ds.field("filter_gain").is_valid())
 
 
-def counts(
-    path: Path, baseline: str, tools: set[str], local: Mapping[str, float]
-) -> dict[tuple[str, float], tuple[int, int]]:
-    """Examples and calls by tool and τ_f: the paper's thresholds and the run's, which `local` has by tool.
+def needed(path: Path, thresholds: Mapping[str, float]) -> tuple[dict[str, float], set[str]]:
+    """By tool, the gain that its calls had to reach, as the filter stored it; and the tools whose calls chance kept.
 
-    Counted as `merge` would keep them, one call of a tool at a position; without the τ_f that an unscored gain may reach.
+    Args:
+        thresholds: by tool as the run was configured, for a tool of which nothing was scored and for files of earlier releases.
     """
-    thresholds = sorted({*paper.THRESHOLDS, *(local[tool] for tool in tools if tool in local)})
+    stored = {*pq.read_schema(path).names} & {"threshold"}
+    needed, by_chance = dict(thresholds), set[str]()
+    for table in batches(path, ["tool", "kept", "reason", *stored]):
+        is_drawn = pc.field("reason") == NOT_DRAWN
+        if stored:
+            most = table.group_by("tool").aggregate([("threshold", "max")]).to_pylist()
+            needed |= {row["tool"]: row["threshold_max"] for row in most if row["threshold_max"] is not None}
+            is_drawn |= pc.field("kept") & pc.field("threshold").is_null()
+        by_chance |= {*table.filter(is_drawn)["tool"].to_pylist()}
+    return {tool: value for tool, value in needed.items() if tool not in by_chance}, by_chance
+
+
+def counts(
+    path: Path, baseline: str, tools: Iterable[str], needed: Mapping[str, float]
+) -> dict[tuple[str, float], tuple[int, int]]:
+    """Examples and calls by tool and τ_f: what the run kept at the gain that it asked for (`needed`), and what its scored calls
+    would have come to at the paper's other thresholds, one call of a tool at a position.
+
+    Without the τ_f that an unscored gain may reach.
+    """
+    thresholds = sorted({*paper.THRESHOLDS, *needed.values()})
     examples, calls = Counter[tuple[str, float]](), Counter[tuple[str, float]]()
     unscored: dict[str, float] = {}
     """By tool, the largest upper bound of a gain that is not known."""
     for table in scored(path):
-        tools = tools | set(pc.unique(table["tool"]).to_pylist())
         if baseline == PAPER:
             bounds = table.filter(pc.field("is_bound")).group_by("tool").aggregate([("gain", "max")])
             for row in bounds.to_pylist():
                 unscored[row["tool"]] = max(unscored.get(row["tool"], row["gain_max"]), row["gain_max"])
-        positions = table.group_by(["tool", "doc_id", "position"]).aggregate([("gain", "max")])
+        positions = _positions(table.filter(pc.field("reason") != LEAKS))
         for threshold in thresholds:
-            above = positions.filter(pc.field("gain_max") >= threshold).group_by("tool")
-            for row in above.aggregate([("doc_id", "count_distinct"), ("doc_id", "count")]).to_pylist():
-                examples[row["tool"], threshold] += row["doc_id_count_distinct"]
-                calls[row["tool"], threshold] += row["doc_id_count"]
+            own = pa.array([tool for tool, value in needed.items() if value == threshold], pa.string())
+            others = positions.filter(pc.field("gain_max") >= threshold)
+            others = others.filter(pc.invert(pc.is_in(others["tool"], own)))
+            kept = _positions(table.filter(pc.field("kept")))
+            for above in (others, kept.filter(pc.is_in(kept["tool"], own))):
+                of_tools = above.group_by("tool").aggregate(
+                    [("doc_id", "count_distinct"), ("doc_id", "count")]
+                )
+                for row in of_tools.to_pylist():
+                    examples[row["tool"], threshold] += row["doc_id_count_distinct"]
+                    calls[row["tool"], threshold] += row["doc_id_count"]
     return {
         (tool, threshold): (examples[tool, threshold], calls[tool, threshold])
         for tool in tools
         for threshold in thresholds
-        if threshold > unscored.get(tool, -np.inf)
+        if threshold == needed.get(tool) or threshold > unscored.get(tool, -np.inf)
     }
+
+
+def _positions(table: pa.Table) -> pa.Table:
+    """The positions of calls, each with its largest gain."""
+    return table.group_by(["tool", "doc_id", "position"]).aggregate([("gain", "max")])
 
 
 def examples(files: Files) -> list[Passage]:
@@ -269,12 +299,12 @@ def lost(path: Path, tried: Mapping[str, int]) -> dict[str, dict[str, int]]:
     counts = {tool: Counter[int]() for tool in tried}
     columns = {name: ds.field(name) for name in ("doc_id", "tool", "filter_gain")}
     columns |= {"malformed": ds.field("call").is_null() | (ds.field("status") == LOOK_AHEAD)}
-    columns |= {"failed": ds.field("call", "result").is_null(), "below": ds.field("reason") == BELOW}
-    read = ["doc_id", "tool", "call", "status", "reason", "filter_gain"]
+    columns |= {"failed": ds.field("call", "result").is_null(), "kept": ds.field("kept")}
+    read = ["doc_id", "tool", "call", "status", "kept", "filter_gain"]
     for table in by_document(path, read, columns):
         gain = table["filter_gain"].to_numpy().astype(float)
-        malformed, failed, below = (table[name].to_numpy() for name in ("malformed", "failed", "below"))
-        fates = np.select([malformed, failed, ~(gain > 0), below], [1, 2, 3, 4], 5)
+        kept, malformed, failed = (table[name].to_numpy() for name in ("kept", "malformed", "failed"))
+        fates = np.select([kept, malformed, failed, ~(gain > 0)], [5, 1, 2, 3], 4)
         table = table.append_column("fate", pa.array(fates))
         best = table.group_by(["doc_id", "tool"]).aggregate([("fate", "max")])
         for tool, fate in zip(best["tool"].to_pylist(), best["fate_max"].to_pylist(), strict=True):

@@ -283,15 +283,16 @@ def annotation_of(results: Results, run: Run) -> Annotation:
         files[candidate_stats.WITHOUT_CALLS] = results.artifact(
             run, candidate_stats.WITHOUT_CALLS, reduced=True
         )
-    candidates, limits = files["candidates.parquet"], thresholds(run)
+    candidates = files["candidates.parquet"]
     baseline = str(run.setting("filter.baseline", "paper"))
     try:
         funnel = json.loads(files["funnel.json"].read_text(encoding="utf-8"))
+        limits, by_chance = candidate_stats.needed(candidates, thresholds(run))
         edges, gains = candidate_stats.gains(candidates, limits)
         tried = {tool: counts["selected"] for tool, counts in funnel.items() if "selected" in counts}
         return Annotation(
             run,
-            candidate_stats.counts(candidates, baseline, set(funnel), limits),
+            candidate_stats.counts(candidates, baseline, {*funnel, *limits} - by_chance, limits),
             funnel,
             candidate_stats.examples(files),
             gains,
