@@ -13,6 +13,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from tests.build import Patch, tiny_tokenizer
+from toolformer.cli import main
 from toolformer.data import assets
 from toolformer.data.assets.convert import add_bos
 from toolformer.data.assets.table import ASSETS, Asset, Wheel
@@ -103,12 +104,29 @@ def test_a_damaged_or_stale_copy_is_built_again(registry: Path) -> None:
     path = assets.ensure("tiny")
     marker = path.parent / assets.MARKER
     stale = json.dumps(json.loads(marker.read_text()) | {"fingerprint": "of other pins"})
-    for file, content in ((path, TEXT[:5]), (marker, stale.encode()), (marker, b"[1")):
+    changed = TEXT[:-1] + bytes([TEXT[-1] ^ 1])
+    for file, content in ((path, TEXT[:5]), (path, changed), (marker, stale.encode()), (marker, b"[1")):
         file.write_bytes(content)
         assert assets.find_asset("tiny") is None
         assert assets.ensure("tiny").read_bytes() == TEXT
     path.unlink()
     assert assets.find_asset("tiny") is None
+
+
+def test_a_copy_of_an_earlier_release_is_kept_and_its_bytes_are_checked_from_then_on(registry: Path) -> None:
+    path = assets.ensure("tiny")
+    marker = path.parent / assets.MARKER
+    written = json.loads(marker.read_text())
+    marker.write_text(json.dumps(written | {"files": {path.name: len(TEXT)}}))
+    assert assets.find_asset("tiny") == path and json.loads(marker.read_text()) == written
+    path.write_bytes(TEXT[:-1] + bytes([TEXT[-1] ^ 1]))
+    assert assets.find_asset("tiny") is None
+
+
+@pytest.mark.parametrize("override", ["corpus.limit=null", "paths.root=x", "paths.cach=x", "cache=x"])
+def test_assets_refuses_what_it_does_not_read(override: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["assets", override]) == 2
+    assert f"assets: {override} is not read here; name assets (smollm2, " in capsys.readouterr().err
 
 
 def test_unknown_names_and_a_read_only_cache_are_one_line(registry: Path, tmp_path: Path) -> None:

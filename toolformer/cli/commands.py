@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from toolformer.cli.parser import Parser, configured, console
 from toolformer.credentials import printable
-from toolformer.errors import UserError, near
+from toolformer.errors import UsageError, UserError, near
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -211,7 +211,12 @@ def assets(arguments: list[str]) -> int:
     from toolformer.data import assets
 
     chosen = [name for name in options.names if "=" not in name]
-    paths = configured("report", [override for override in options.names if "=" in override]).paths
+    overrides = [name for name in options.names if "=" in name]
+    if unread := [override for override in overrides if not override.startswith("paths.cache=")]:
+        raise UsageError(
+            f"assets: {unread[0]} is not read here; name assets ({', '.join(assets.ASSETS)}) or paths.cache=DIR"
+        )
+    paths = configured("report", overrides).paths
     if paths.cache:
         assets.set_cache_dir(Path(paths.cache).expanduser())
     for name, path in assets.ensure_all(chosen or None).items():

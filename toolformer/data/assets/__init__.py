@@ -14,16 +14,26 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from toolformer.data.assets.table import ASSETS, Asset, Wheel
 from toolformer.errors import UserError
-from toolformer.storage import CACHE_VARIABLE, build_once, cache_dir, set_cache_dir, sha256
+from toolformer.storage import (
+    CACHE_VARIABLE,
+    atomic_write,
+    build_once,
+    cache_dir,
+    content_digest,
+    set_cache_dir,
+    sha256,
+)
 
 __all__ = ["ASSETS", "cache_dir", "ensure", "ensure_all", "find", "set_cache_dir"]
 
 MARKER = "asset.json"
-"""Written last into an asset's folder: its fingerprint and its files' sizes in bytes."""
+"""Written last into an asset's folder: its fingerprint and the SHA-256 of its files."""
 
 
 def ensure(name: str) -> Path:
@@ -65,13 +75,28 @@ def find_asset(name: str) -> Path | None:
     folder = cache_dir() / name
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
-        sizes = {file: (folder / file).stat().st_size for file in marker["files"]}
-        whole = marker == {"fingerprint": asset.fingerprint, "files": sizes}
-    except (OSError, ValueError, KeyError, TypeError):
+        if all(isinstance(value, int) for value in marker["files"].values()):
+            marker = _with_digests(folder, marker)
+        whole = marker == {"fingerprint": asset.fingerprint, "files": _digests(folder, marker["files"])}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     if not whole:
         return None
     return folder / asset.file if asset.file else folder
+
+
+def _digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    return {name: content_digest(folder / name) for name in names}
+
+
+def _with_digests(folder: Path, marker: dict[str, Any]) -> dict[str, Any]:
+    """The marker of a copy that an earlier release made, which has sizes: written again with digests if the sizes are right."""
+    if marker["files"] != {name: (folder / name).stat().st_size for name in marker["files"]}:
+        return marker
+    marker = marker | {"files": _digests(folder, marker["files"])}
+    with suppress(UserError):  # a cache that may only be read
+        atomic_write(folder / MARKER, json.dumps(marker, indent=1).encode())
+    return marker
 
 
 def _asset(name: str) -> Asset:
@@ -101,8 +126,10 @@ def _build(asset: Asset, folder: Path) -> None:
     for member in members:
         if member.exists():
             member.replace(folder / member.name)
-    files = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
-    marker = {"fingerprint": asset.fingerprint, "files": files}
+    marker = {
+        "fingerprint": asset.fingerprint,
+        "files": _digests(folder, sorted(file.name for file in folder.iterdir())),
+    }
     (folder / MARKER).write_text(json.dumps(marker, indent=1), encoding="utf-8")
 
 
