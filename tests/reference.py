@@ -124,11 +124,14 @@ def annotate(
             name = language_model.encode("a [" + settings.name)[2:] if settings.force_name else []
             context = prompt + encoding.ids[:i] + [language_model.start_id] + name
             draws = draw_keys(seed, document.doc_id, settings.key, place, sample, settings.max_call_tokens)
+            draws = draws[: max(1, settings.max_call_tokens - len(name))]
             written = _generate(language_model, context, name, draws.tolist(), settings)
             text = language_model.decode(name + written)
             call, losses = _own_call(text, settings), None
             result = tool.run([call.input], [document])[0].text if call else None
             call = call.with_result(result) if call and result else None
+            if call and call.result:
+                call = call.with_result(_cut(language_model, call.result, settings.max_result_tokens))
             if call:
                 with_result, without = (
                     loss(language_model, document.text, i, one) for one in (call, call.with_result(""))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.build import Recorder
-from toolformer.annotation.candidates import Candidate, ToolSettings, Window, windows
+from toolformer.annotation.candidates import Candidate, ToolSettings, Window, longest_window, windows
 from toolformer.annotation.merge import PAPER, KeptCall, decide, kept_calls
 from toolformer.calls import ApiCall
 from toolformer.data import Document
@@ -52,7 +52,9 @@ def windows_of(
 ) -> list[Window]:
     """The windows of a text, or of spans of it."""
     encoding = model.encode_text(text)
-    return windows(model, Document("d", text), encoding, settings, spans or [(0, len(text))])
+    spans = spans or ((0, len(text)),)
+    longest, overlap = longest_window(model, settings), settings.window_overlap
+    return windows(Document("d", text), encoding, spans, longest, overlap)
 
 
 def candidate(window: Window, i: int, call: ApiCall | None, **fields: Any) -> Candidate:

@@ -8,8 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.annotation.build import QA, windows_of
-from toolformer.annotation.candidates import scoring_floor, windows
-from toolformer.data import Document
+from toolformer.annotation.candidates import scoring_floor
 from toolformer.errors import UserError
 from toolformer.jobs.config import compose, validate
 from toolformer.jobs.instantiate import tool_settings
@@ -21,10 +20,17 @@ def test_no_call_starts_inside_a_grapheme_cluster(tiny_gpt2: LanguageModel) -> N
     characters = ["a", "e\u0301", " ", "👨\u200d👩\u200d👧", "ć", "कि", "🇩🇪", "b", "क्षि", ".\u0301"]
     text = "".join(characters)
     begins = {len("".join(characters[:n])) for n in range(len(characters))}
-    (window,) = windows(tiny_gpt2, Document("d", text), tiny_gpt2.encode_text(text), QA, [(0, len(text))])
+    (window,) = windows_of(tiny_gpt2, text, QA)
     assert window.ids == tiny_gpt2.encode(text), "all of it is read"
     offered = {position for position in window.positions if position is not None}
     assert {0, 1, text.index("b")} <= offered <= begins
+
+
+@pytest.mark.parametrize("text", ["a\r\nb c\r\n\r\nd", "é\r\nb", "\r\n", "a\n\rb"])
+def test_no_call_starts_between_cr_and_lf(tiny_gpt2: LanguageModel, text: str) -> None:
+    (window,) = windows_of(tiny_gpt2, text, QA)
+    offered = {position for position in window.positions if position is not None}
+    assert offered and not any(text[n - 1 : n + 1] == "\r\n" for n in offered)
 
 
 def test_spans_limit_the_annotation(tiny_gpt2: LanguageModel) -> None:
@@ -69,12 +75,12 @@ def test_no_position_is_lost_or_tried_twice(
             assert text[encoding.positions[window.start] :].startswith(window.text)
 
 
-def test_a_tools_call_length_overrides_the_common_one() -> None:
-    words = ["propose.max_call_tokens=30", "tool.qa.max_call_tokens=7", "propose.force_name=true"]
-    words += ["propose.window_tokens=64", "propose.window_overlap=8", "tool.search.max_call_tokens=null"]
+def test_a_tool_has_its_own_settings_and_those_of_all() -> None:
+    words = ["tool.qa.max_call_tokens=7", "tool.qa.max_result_tokens=9", "propose.force_name=true"]
+    words += ["propose.window_tokens=64", "propose.window_overlap=8", "setting=large"]
     config = validate(compose("generate", words))
     qa, search = tool_settings(config, "qa"), tool_settings(config, "search")
-    assert (qa.max_call_tokens, search.max_call_tokens) == (7, 30)
+    assert [(tool.max_call_tokens, tool.max_result_tokens) for tool in (qa, search)] == [(7, 9), (40, 64)]
     assert qa.force_name and (search.window_tokens, search.window_overlap) == (64, 8)
 
 

@@ -17,6 +17,7 @@ from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
+from toolformer.tools.limits import CALL_TOO_LONG
 
 
 def test_the_funnel_counts_every_step_and_every_drop(
@@ -43,7 +44,7 @@ def test_the_funnel_counts_every_step_and_every_drop(
     assert made.funnel["dated"]["reasons"] == {"selected": 3, "no date": 2}
     assert made.funnel["article"]["reasons"] == {"selected": 1, "no article": 4}
     dropped = made.funnel["dated"]["drop_reasons"]  # after one token
-    assert dropped["call not ended"] > 0 and set(dropped) <= {"call not ended", "malformed call"}
+    assert dropped[CALL_TOO_LONG] > 0 and set(dropped) <= {CALL_TOO_LONG, "malformed call"}
     assert json.loads(json.dumps(made.funnel)) == made.funnel
     with caplog.at_level("INFO", funnel_module.__name__):
         log_funnel({"qa": {**made.funnel["qa"], "kept": 1, "filter_reasons": {BELOW: 3}}})

@@ -45,7 +45,7 @@ def test_the_cache_of_a_batch_stays_within_its_budget(monkeypatch: Patch) -> Non
 
 def test_a_sample_is_a_call_or_has_a_reason() -> None:
     for text, reason in (
-        ('QA("Who?")] then', None), ("QA(Who?)]", None), ('QA("Who?"', "call not ended"), ("QA Who?]", "malformed call"),
+        ('QA("Who?")] then', None), ("QA(Who?)]", None), ('QA("Who?"', "call longer than its limit"), ("QA Who?]", "malformed call"),
         ("Calculator(1)]", "other tool"), ('QA("Who?") -> Me]', "result written by the model"),
     ):  # fmt: skip
         assert read_sample(text, QA)[2] == reason

@@ -11,11 +11,13 @@ import regex
 from pydantic import Field
 
 from toolformer.annotation.positions import POSITIONS
+from toolformer.annotation.select import SELECTORS
 from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.data.bounds import Count, Finite, NonNegativeInt, OneOf, Share, Temperature
 from toolformer.errors import UserError
-from toolformer.step import NOTHING, Decides
+from toolformer.step import Decides
+from toolformer.tools.limits import CallLimits
 from toolformer.tools.prompt_sets import UNPROMPTED, Prompt
 
 if TYPE_CHECKING:
@@ -39,9 +41,11 @@ class Sampling:
     """m: calls sampled per position."""
     filter_threshold: Annotated[Finite | None, Decides("generate")] = None
     """τ_f in nats, if it differs from that of all tools."""
-    selector: Annotated[str, OneOf("any", "calculator", "calendar", "translation", "article")] = "any"
+    selector: Annotated[str, OneOf(*SELECTORS)] = "any"
     """Which texts are tried: any, calculator, calendar or translation (appendix A.1); or article, the
     texts of an encyclopedia, which have a `source_id`."""
+    drop_look_ahead: bool = False
+    """Drop a call whose input is in the text only after it: at inference it would be unknown. In the paper for translation."""
 
 
 @dataclass(kw_only=True)
@@ -69,8 +73,6 @@ class Proposing:
     """Add the parenthesis to a sampled call that lacks only this, as small models write [QA("Who?"]; not the paper's."""
     temperature: Temperature = 1.0
     """Temperature at which calls are sampled; a small model writes better calls below 1. The paper names none."""
-    max_call_tokens: Annotated[Count, NOTHING] = 40  # becomes a setting of each tool
-    """A sampled call that has not ended by then is discarded; a tool's own max_call_tokens overrides it."""
     window_tokens: Annotated[int, Field(ge=16)] | None = None
     """Maximum tokens of a text to annotate at once; null is as many as the model's context holds."""
     window_overlap: NonNegativeInt = 0
@@ -89,7 +91,7 @@ class PreFilters:
 
 
 @dataclass
-class ToolSettings(Sampling, Proposing):
+class ToolSettings(Sampling, CallLimits, Proposing):
     """How calls of one tool are proposed and kept."""
 
     key: str
@@ -178,19 +180,21 @@ class Candidate:
 
 
 def windows(
-    language_model: LanguageModel,
     document: Document,
     encoding: Encoding,
-    settings: ToolSettings,
     spans: Sequence[tuple[int, int]],
+    longest: int,
+    overlap: int = 0,
 ) -> list[Window]:
     """The parts of a document that are annotated as one text each: its selected spans, cut to what fits.
 
     The prompt contains the text and is followed by it again, so a text takes twice its length. Every position of a span
     is tried in exactly one window; with an overlap it has at least that many tokens of context there, or all.
-    UserError if the tool's prompt leaves no room for a text, or the overlap none for a position.
+
+    Args:
+        longest: tokens of a window at most (`longest_window`).
+        overlap: tokens at the start of a later window that serve only as context.
     """
-    longest = _longest(language_model, settings)
     inside = _inside_characters(document.text, encoding)
     # Tokens that begin between characters, and their positions, which never decrease.
     tokens = [n for n, position in enumerate(encoding.positions) if position is not None]
@@ -207,22 +211,22 @@ def windows(
             while cut < end and encoding.positions[cut] is None and cut > first + 1:
                 cut -= 1
             result.append(Window(document, encoding, start, cut, first, inside))
-            start, first = max(cut - settings.window_overlap, tokens[low]), cut
+            start, first = max(cut - overlap, tokens[low]), cut
             while start < end and encoding.positions[start] is None:
                 start -= 1
     return result
 
 
 def _inside_characters(text: str, encoding: Encoding) -> frozenset[int]:
-    """The tokens that begin inside a grapheme cluster: between an e and its accent, or the members of a family."""
-    if text.isascii():
+    """The tokens that begin inside a grapheme cluster: between an e and its accent, the members of a family, or CR and LF."""
+    if text.isascii() and "\r\n" not in text:
         return frozenset()
     starts = {match.start() for match in regex.finditer(r"\X", text)} | {None, len(text)}
     return frozenset(n for n, position in enumerate(encoding.positions) if position not in starts)
 
 
-def _longest(language_model: LanguageModel, settings: ToolSettings) -> int:
-    """Maximum tokens of a window."""
+def longest_window(language_model: LanguageModel, settings: ToolSettings) -> int:
+    """Maximum tokens of a window. UserError if the tool's prompt leaves no room for a text, or the overlap none for a position."""
     prompt = len(language_model.bos_ids) + len(language_model.encode(settings.prompt.fill("")))
     room = language_model.context_length - settings.max_call_tokens - 16 - prompt
     fits = room // (1 + (settings.prompt != UNPROMPTED))  # the prompt contains the text too

@@ -10,8 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolformer.annotation import select, variants
-from toolformer.annotation.candidates import SCORED, Candidate, PreFilters, ToolSettings, Window, windows
-from toolformer.annotation.execute import execute
+from toolformer.annotation.candidates import (
+    SCORED,
+    Candidate,
+    PreFilters,
+    ToolSettings,
+    Window,
+    longest_window,
+    windows,
+)
+from toolformer.annotation.execute import cut_results, execute
 from toolformer.annotation.merge import row
 from toolformer.annotation.propose import propose
 from toolformer.annotation.score import score
@@ -100,13 +108,16 @@ class Annotator:
                 "sampled": len(proposed),
                 "well_formed": _scorable(proposed)[settings.key],
             }
-            ask = functools.partial(self._execute, proposed)
+            tool = self.tools[settings.key]
+            ask = functools.partial(execute, proposed, tool, settings.drop_look_ahead)
             answers[settings.key] = start(ask).result if waits[settings.key] else ask
         on_step("executing calls")
-        candidates = [candidate for answer in answers.values() for candidate in answer()]
-        executed = _scorable(candidates)
-        for key, counts in funnel.items():
-            counts["executed"] = executed[key]
+        candidates: list[Candidate] = []
+        for settings in self.settings:
+            answered = answers[settings.key]()
+            executed, cut = cut_results(self.language_model, answered, settings.max_result_tokens)
+            funnel[settings.key] |= {"executed": _scorable(executed)[settings.key], "results_cut": cut}
+            candidates += executed
         on_step("scoring")
         candidates = variants.pre_filter(candidates, self.pre_filters, self.settings)
         return score(self.language_model, candidates, self.floor), funnel
@@ -115,39 +126,23 @@ class Annotator:
         self, settings: ToolSettings, documents: Sequence[Document], encodings: Mapping[str, Encoding]
     ) -> tuple[list[Window], dict[str, Any]]:
         """The windows in which calls of a tool are tried, and the funnel's counts so far."""
+        corpus = select.Corpus(self.seed, self.paragraphs, lambda text: self._identify(text))
         reasons: Counter[str] = Counter()
         chosen: list[Window] = []
-        selected = 0
+        selected, longest = 0, longest_window(self.language_model, settings)
         for document in documents:
-            decision = self._decide(settings.selector, document)
+            is_too_long = len(document.text) > MOST_CHARACTERS
+            decision = TOO_LONG if is_too_long else select.SELECTORS[settings.selector](document, corpus)
             reasons[decision.reason] += 1
             selected += bool(decision)
             encoding = encodings[document.doc_id]
-            chosen += windows(self.language_model, document, encoding, settings, decision.spans)
+            chosen += windows(document, encoding, decision.spans, longest, settings.window_overlap)
         return chosen, {
             "documents": len(documents),
             "selected": selected,
             "reasons": dict(reasons),
             "windows": len(chosen),
         }
-
-    def _execute(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates with their calls' results."""
-        translating = [s.key for s in self.settings if "translation" in (s.key, s.selector)]
-        return execute(candidates, self.tools, translating)
-
-    def _decide(self, selector: str, document: Document) -> select.Decision:
-        if len(document.text) > MOST_CHARACTERS:
-            return TOO_LONG
-        if selector == "calculator":
-            return select.calculator(document, self.seed)
-        if selector == "calendar":
-            return select.calendar(document)
-        if selector == "translation":
-            return select.translation(document, self._identify, self.paragraphs)
-        if selector == "article":
-            return variants.article(document)
-        return select.whole(document)
 
     @functools.cached_property
     def _identify(self) -> select.Identify:

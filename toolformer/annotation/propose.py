@@ -23,6 +23,7 @@ from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_e
 from toolformer.lm.batching import batches, cached_per_batch, rows_per_batch
 from toolformer.lm.branches import Branches, Prefix
 from toolformer.lm.language_model import LanguageModel
+from toolformer.tools.limits import CALL_TOO_LONG
 from toolformer.tools.prompt_sets import UNPROMPTED
 
 _RESULT_REQUESTED = f") {ARROW}"
@@ -97,7 +98,7 @@ def read_sample(text: str, settings: ToolSettings) -> tuple[str, ApiCall | None,
     """(text up to the call's end, call, reason to drop it) of the text that the model wrote after the start token."""
     written = call_text(text, settings)
     if written is None:
-        return text, None, "call not ended"
+        return text, None, CALL_TOO_LONG
     call = None
     for reading in variants.readings(written, settings):
         with suppress(CallSyntaxError):
@@ -191,6 +192,8 @@ def _sample(
     ]
     keys = np.stack([_keys(settings, candidate, n, seed) for _, _, candidate, n in samples])
     rows, columns = (np.array([sample[axis] for sample in samples]) for axis in (0, 1))
+    # A call's name counts too.
+    keys = keys[:, : max(1, settings.max_call_tokens - len(name))]
     written = _write(language_model, settings, _Tree(branches, logits, rows, columns), keys, tuple(name))
     read = functools.cache(lambda ids: read_sample(language_model.decode(ids), settings))
     for (row, _, candidate, n), ids in zip(samples, written, strict=True):

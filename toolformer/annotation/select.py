@@ -1,4 +1,4 @@
-"""Step 0: which texts are tried for which tool (paper, appendix A.1).
+"""Step 0: which texts are tried for which tool (paper, appendix A.1). A new rule is an entry of `SELECTORS`.
 
 A decision is the spans of the text to annotate, or a reason not to; the caller counts the reasons. The heuristics'
 "tokens" are words, or single characters in scripts without blanks, and independent of a model.
@@ -40,7 +40,18 @@ class Decision:
         return bool(self.spans)
 
 
-def whole(document: Document) -> Decision:
+@dataclass(frozen=True)
+class Corpus:
+    """What a selector may know besides a document."""
+
+    seed: int
+    paragraphs: str
+    """How paragraphs are separated, `blank_line` or `line`."""
+    identify: Identify
+    """The language of a text, with confidence."""
+
+
+def whole_text(document: Document) -> Decision:
     """Selects the whole text unless it is empty."""
     if not document.text.strip():
         return Decision(reason="empty text")
@@ -65,7 +76,12 @@ def calculator(document: Document, seed: int = 0, share: float = 0.01) -> Decisi
 
 def calendar(document: Document) -> Decision:
     """Selects texts whose date is known."""
-    return whole(document) if document.date else Decision(reason="no date")
+    return whole_text(document) if document.date else Decision(reason="no date")
+
+
+def article(document: Document) -> Decision:
+    """Selects articles of an encyclopedia: search never returns a text itself."""
+    return whole_text(document) if document.source_id else Decision(reason="no article")
 
 
 def translation(document: Document, identify: Identify, paragraphs: str = "blank_line") -> Decision:
@@ -124,3 +140,13 @@ def looks_ahead(text: str, position: int, call_input: str) -> bool:
     needle = " ".join(call_input.split())
     before, after = (" ".join(part.split()) for part in (text[:position], text[position:]))
     return needle in after and needle not in before
+
+
+SELECTORS: dict[str, Callable[[Document, Corpus], Decision]] = {
+    "any": lambda document, corpus: whole_text(document),
+    "calculator": lambda document, corpus: calculator(document, corpus.seed),
+    "calendar": lambda document, corpus: calendar(document),
+    "translation": lambda document, corpus: translation(document, corpus.identify, corpus.paragraphs),
+    "article": lambda document, corpus: article(document),
+}
+"""By name, the spans of a document that are tried, or why it is not tried."""

@@ -4,7 +4,6 @@
 - `force_name`, `close`: help for models too small to write a call's name or its parenthesis.
 - `screen`: cheap tests of executed calls before the exact scoring. Most calls are sampled where their result helps nobody. If
   nothing of a result occurs in the next tokens, it seldom makes these likelier; a text comparison shows it.
-- `article`: texts of an encyclopedia.
 """
 
 import re
@@ -15,20 +14,13 @@ from fractions import Fraction
 import torch
 
 from toolformer.annotation.candidates import SCORED, Candidate, PreFilters, ToolSettings, Window
-from toolformer.annotation.select import Decision, whole
 from toolformer.calls import END
-from toolformer.data import Document
 from toolformer.data.numbers import CURRENCY, SIGN, UNSIGNED, exact
 from toolformer.lm.language_model import LanguageModel
 
 NOT_AHEAD = "pre-filter: nothing of the result occurs ahead"
 NOT_NEW = "pre-filter: the input already has the result"
 _TERM = re.compile(rf"(?P<sign>{SIGN})[{CURRENCY}]?(?P<number>{UNSIGNED})|[^\W\d_]{{4,}}")
-
-
-def article(document: Document) -> Decision:
-    """Selects articles of an encyclopedia: search never returns a text itself."""
-    return whole(document) if document.source_id else Decision(reason="no article")
 
 
 def unprompted_ratios(

@@ -22,6 +22,7 @@ from toolformer.decoding.batch import Row
 from toolformer.decoding.completion import Completion
 from toolformer.decoding.policy import ToolNames
 from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.results import with_result
 from toolformer.lm.stop import cut_at
 from toolformer.tools.base import Result, Tool
 
@@ -131,8 +132,7 @@ class Writer:
             self._roll_back(row, result.reason or "no result")
             row.fault = result.fault
             return
-        call = row.pending.with_result(result.text)
-        call = row.pending.with_result(cut_result(model, call.result or "", self.max_result_tokens))
+        call = with_result(model, row.pending, result.text, self.max_result_tokens)
         before = model.decode(row.written[: row.call_start])
         row.text += before + linearise(call)
         row.plain += before
@@ -173,14 +173,3 @@ def execute(tools: Mapping[str, Tool], pending: Sequence[PendingCall]) -> list[R
             for n, result in zip(calling, tool.run(inputs, documents), strict=True):
                 results[n] = result
     return results
-
-
-def cut_result(model: LanguageModel, result: str, limit: int) -> str:
-    """As much of a result as has at most `limit` tokens."""
-    ids = model.encode_continuation(f" {result}")
-    most = limit
-    while len(ids) > limit:
-        # Cut inside of a character, or into tokens that are encoded to more: shorter still.
-        result = model.decode(ids[:most]).rstrip("\ufffd").strip()
-        ids, most = model.encode_continuation(f" {result}"), most - 1
-    return result

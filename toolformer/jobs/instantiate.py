@@ -109,7 +109,6 @@ def tool_settings(config: Config, key: str) -> ToolSettings:
         **given,
     }
     values |= {"key": key, "prompt": _prompt(config, key)}
-    values["max_call_tokens"] = config.tool[key].max_call_tokens or config.propose.max_call_tokens
     return ToolSettings(**{field.name: values[field.name] for field in fields(ToolSettings)})
 
 

@@ -296,8 +296,7 @@ def with_tools(config: Config, tools: Collection[str]) -> Config:
     for key in tools:
         tool = config.tool[key]
         threshold = config.filter_threshold if tool.filter_threshold is None else tool.filter_threshold
-        longest = tool.max_call_tokens or config.propose.max_call_tokens
-        kept[key] = replace(tool, filter_threshold=threshold, max_call_tokens=longest)
+        kept[key] = replace(tool, filter_threshold=threshold)
     return replace(config, tool=kept, tool_default=ToolSampling())
 
 

@@ -15,11 +15,11 @@ from lm_eval.api.instance import Instance
 from toolformer.benchmarks import GROUPS
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
-from toolformer.decoding.call_state import cut_result
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.evaluation.ladder.classes import RUNGS, Rungs, classify
 from toolformer.evaluation.ladder.gold import Gold, cut, golds, holds
+from toolformer.lm.results import with_result
 from toolformer.tools.base import Tool
 
 PASSAGES = 20
@@ -178,8 +178,7 @@ class Ladder:
         for example, result in zip(examples, self.tools[key].run(inputs, documents), strict=True):
             example.texts["gold_input"] = example.texts["free"]  # without a result the call is rolled back
             if result.text is not None:
-                text = example.call.with_result(result.text).result or ""
-                example.result = cut_result(self._model, text, self._limit)
+                example.result = with_result(self._model, example.call, result.text, self._limit).result
 
     def _passages(self, keys: Sequence[str], examples: Sequence[_Example]) -> dict[_Example, str | None]:
         """A passage that contains the answer: the data's, or else one of the first of the index."""

@@ -30,6 +30,7 @@ from toolformer.data.bounds import (
 )
 from toolformer.decoding.settings import SYSTEMS, Decoding
 from toolformer.step import NOTHING, STAGES, Decides, Private, ReadBy, Varies
+from toolformer.tools.limits import CallLimits
 from toolformer.tools.runtime import Limits, Seconds
 from toolformer.training.settings import Recipe
 
@@ -94,7 +95,7 @@ class DemonstrationConfig:
 
 
 @dataclass
-class ToolConfig(ToolSampling, Limits):
+class ToolConfig(ToolSampling, CallLimits, Limits):
     """One tool, and how its calls are proposed and kept."""
 
     name: Annotated[str, Decides("annotate", "answer")] = ""
@@ -114,8 +115,6 @@ class ToolConfig(ToolSampling, Limits):
     example: Annotated[str | None, Decides("answer")] = None
     """A call with its result, such as `square(3) -> 9`: from it and the docstring the prompt of a tool of
     tool_sources is drafted; null takes the docstring's examples."""
-    max_call_tokens: Count | None = None
-    """A sampled call that has not ended by then is discarded; null is propose.max_call_tokens."""
     cache: Annotated[bool, NOTHING] = True
     """Keep its results on disk (paths.root/tools) and execute equal calls once, also in several processes."""
     timeout: Annotated[Seconds | None, NOTHING] = 60.0
