@@ -8,8 +8,8 @@ import torch
 
 from tests.build import PIECES, random_documents, taught_model, tools
 from toolformer.annotation.candidates import Candidate, Window
-from toolformer.annotation.merge import gain, row
-from toolformer.annotation.score import score
+from toolformer.annotation.merge import row
+from toolformer.annotation.score import gain, score
 from toolformer.benchmarks import dateset
 from toolformer.benchmarks.tasks import question_prompt
 from toolformer.calls import ApiCall

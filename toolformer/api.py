@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
+from toolformer.annotation.score import gains
+from toolformer.calls import ApiCall, CallSyntaxError, parse
 from toolformer.data import Document
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError
+from toolformer.lm.results import with_result
 
 if TYPE_CHECKING:
     from toolformer.jobs.config import Config
 
 
 class Toolformer:
-    """A finetuned language model, its tools and its decoding."""
+    """A finetuned language model, its tools and its decoding: `complete` texts with calls, and measure the `gain` of calls."""
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
@@ -80,6 +83,71 @@ class Toolformer:
         return self.decoder.complete(
             prompts, documents, max_new_tokens=max_new_tokens, stop=stop, strict=True
         )
+
+    @overload
+    def gain(self, text: str, position: int, call: ApiCall | str, result: str) -> float: ...
+
+    @overload
+    def gain(
+        self,
+        text: Sequence[str],
+        position: Sequence[int],
+        call: Sequence[ApiCall | str],
+        result: Sequence[str],
+    ) -> list[float]: ...
+
+    def gain(
+        self,
+        text: str | Sequence[str],
+        position: int | Sequence[int],
+        call: ApiCall | str | Sequence[ApiCall | str],
+        result: str | Sequence[str],
+    ) -> float | list[float]:
+        """How much a call's result helps the model to predict the text that follows: L⁻ − L⁺ in nats (paper, section 2).
+
+        It is what an annotation by the same model stores of a call; the paper keeps calls of a gain of at least τ_f = 1.
+        Lists of equal length give a list, scored together in batches.
+
+        >>> toolformer.gain("It was 14 - 23 = -9 degrees.", 16, "Calculator(14 - 23)", "-9")    # doctest: +SKIP
+        2.0
+
+        Args:
+            text: a plain text, without calls.
+            position: the character of the text before which the call goes; a token begins there.
+            call: such as `Calculator(14 - 23)`, with or without brackets.
+            result: the tool's answer; cut, as everywhere, to the tool's `max_result_tokens`.
+
+        UserError for a position inside of a token, a text that is not a call, or lists of different lengths.
+        """
+        if isinstance(text, str):
+            arguments: list[tuple[Any, ...]] = [(text, position, call, result)]
+        else:
+            lists = {"text": text, "position": position, "call": call, "result": result}
+            for name, values in lists.items():
+                if isinstance(values, str | int | ApiCall) or len(values) != len(text):
+                    raise UserError(f"{name}: with a list of {len(text)} texts, give a list of as many")
+            arguments = [*zip(*lists.values(), strict=True)]
+        documents = {text: Document(str(n), text) for n, (text, *_) in enumerate(arguments)}
+        found = gains(
+            self.decoder.language_model,
+            [
+                (documents[text], position, self._executed(call, result))
+                for text, position, call, result in arguments
+            ],
+        )
+        return found[0] if isinstance(text, str) else found
+
+    def _executed(self, call: ApiCall | str, result: str) -> ApiCall:
+        """A call with its result, as an annotation or an answer has it."""
+        try:
+            parsed = (
+                call
+                if isinstance(call, ApiCall)
+                else parse(call if call.lstrip()[:1] == "[" else f"[{call}]")
+            )
+        except CallSyntaxError as error:
+            raise UserError(f"call: {call!r:.80} is not a call ({error}); write Tool(input)") from error
+        return with_result(self.decoder.language_model, parsed, result, self.decoder.max_result_tokens)
 
 
 def _check_list(name: str, value: Sequence[str]) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 from tests.build import Recorder
 from toolformer.annotation.candidates import Candidate, ToolSettings, Window, longest_window, windows
-from toolformer.annotation.merge import PAPER, KeptCall, decide, kept_calls
+from toolformer.annotation.merge import KeptCall, decide, kept_calls
+from toolformer.annotation.score import PAPER
 from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.lm.language_model import LanguageModel

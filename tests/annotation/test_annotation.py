@@ -10,8 +10,8 @@ from tests import reference
 from tests.annotation.build import DOCUMENTS, QA, keep
 from tests.build import ARCHITECTURES, QA_PIECES, Recorder, taught_model
 from toolformer.annotation.candidates import SCORED, ToolSettings
-from toolformer.annotation.merge import gain
 from toolformer.annotation.pipeline import Annotator
+from toolformer.annotation.score import gain
 from toolformer.calls import ApiCall, call_end
 from toolformer.data import Document, demo_corpus
 from toolformer.jobs import instantiate

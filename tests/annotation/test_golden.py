@@ -18,9 +18,10 @@ import pytest
 
 from tests.build import GOLDEN, Recorder
 from toolformer.annotation.candidates import Candidate, PreFilters, ToolSettings, Window
-from toolformer.annotation.merge import PLAIN, Chance, row
+from toolformer.annotation.merge import Chance, row
 from toolformer.annotation.pipeline import Annotator
 from toolformer.annotation.results import KeepRules, filtered
+from toolformer.annotation.score import PLAIN
 from toolformer.annotation.variants import pre_filter
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document

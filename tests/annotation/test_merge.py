@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.annotation.build import DOCUMENTS, QA, Recording, candidate, keep, whole_windows
-from toolformer.annotation.merge import BEATEN, BELOW, NO_GAIN, PLAIN, decide, gain, merge, row
+from toolformer.annotation.merge import BEATEN, BELOW, NO_GAIN, decide, merge, row
 from toolformer.annotation.pipeline import Annotator
+from toolformer.annotation.score import PLAIN, gain
 from toolformer.annotation.shards import ShardStore
 from toolformer.calls import ApiCall, strip
 from toolformer.errors import UserError

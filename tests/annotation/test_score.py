@@ -4,8 +4,8 @@ import pytest
 
 from tests import reference
 from tests.annotation.build import candidate, whole_window, whole_windows
-from toolformer.annotation.merge import gain, row
-from toolformer.annotation.score import WEIGHTS, score
+from toolformer.annotation.merge import row
+from toolformer.annotation.score import WEIGHTS, gain, score
 from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.lm.language_model import LanguageModel

@@ -5,18 +5,17 @@ Thresholds and the baseline are applied here, to stored losses: another τ_f nee
 """
 
 import hashlib
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolformer.annotation.candidates import SCORED, Candidate
+from toolformer.annotation.score import PAPER, gain
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import ApiCall, insert
 from toolformer.data import Document
 from toolformer.errors import UserError
 
-PAPER, PLAIN = "paper", "plain"
 BELOW = "gain below the threshold"
 BEATEN = "another sample at the position gains more"
 NO_GAIN = "loss is not a number"
@@ -54,21 +53,6 @@ class Decision:
     """Why the candidate is not kept; empty if it is."""
     threshold: float | None = None
     """The gain in nats that it had to reach; None if its gain decided nothing."""
-
-
-def gain(entry: Mapping[str, Any], baseline: str = PAPER) -> float | None:
-    """L⁻ − L⁺ of a row in nats; its upper bound where L(e(c, ε)) was not scored; None without the losses it takes.
-
-    L⁻ is min(L(ε), L(e(c, ε))) in the paper, and L(ε) alone with the baseline `plain`, which therefore also rewards
-    the information in the call itself.
-    """
-    without = [entry["loss_none"]]
-    if baseline == PAPER and entry["loss_no_result"] is not None:
-        without.append(entry["loss_no_result"])
-    losses = [entry["loss_result"], *without]
-    if entry["status"] != SCORED or any(loss is None or math.isnan(loss) for loss in losses):
-        return None
-    return float(min(without) - entry["loss_result"])
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from toolformer.annotation.candidates import SCORED
 from toolformer.annotation.leaks import Terms
-from toolformer.annotation.merge import PAPER, Chance, Decision, decide, kept_calls, merge
+from toolformer.annotation.merge import Chance, Decision, decide, kept_calls, merge
+from toolformer.annotation.score import PAPER
 from toolformer.annotation.shards import CALL, CANDIDATES, BrokenShard, ShardStore, documents_of, usage_of
 from toolformer.calls import parse
 from toolformer.data import Document

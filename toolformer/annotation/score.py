@@ -9,20 +9,26 @@ not depend on i: one pass over [z, x] serves every position of the same call, an
 all positions.
 """
 
+import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from toolformer.annotation.candidates import SCORED, Candidate, Window
 from toolformer.calls import ApiCall, linearise
+from toolformer.data import Document
+from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 
 HORIZON = 5
 _RAW = [max(0.0, 1.0 - 0.2 * t) for t in range(HORIZON)]
 WEIGHTS: tuple[float, ...] = tuple(weight / sum(_RAW) for weight in _RAW)
 """w_0..w_4; every further weight is zero and these sum to one."""
+PAPER, PLAIN = "paper", "plain"
+"""Baselines: L⁻ is min(L(ε), L(e(c, ε))) in the paper; or L(ε) alone."""
 
 Prefix = tuple[str, int, tuple[int, ...]]
 """Document, start of its window, and the tokens z put before the window."""
@@ -70,6 +76,48 @@ def score(
             candidates[n], loss_result=result[n], loss_none=none[n], loss_no_result=no_result.get(n)
         )
     return scored
+
+
+def gain(entry: Mapping[str, Any], baseline: str = PAPER) -> float | None:
+    """L⁻ − L⁺ of a row in nats; its upper bound where L(e(c, ε)) was not scored; None without the losses it takes.
+
+    L⁻ is min(L(ε), L(e(c, ε))) in the paper, and L(ε) alone with the baseline `plain`, which therefore also rewards
+    the information in the call itself.
+    """
+    without = [entry["loss_none"]]
+    if baseline == PAPER and entry["loss_no_result"] is not None:
+        without.append(entry["loss_no_result"])
+    losses = [entry["loss_result"], *without]
+    if entry["status"] != SCORED or any(loss is None or math.isnan(loss) for loss in losses):
+        return None
+    return float(min(without) - entry["loss_result"])
+
+
+def gains(language_model: LanguageModel, places: Sequence[tuple[Document, int, ApiCall]]) -> list[float]:
+    """The gain in nats of each call with its result before the character `position` of a document, scored together.
+
+    Documents are told apart by their `doc_id`. UserError for a position at which no token of the document begins, or that no
+    token follows.
+    """
+    windows: dict[str, Window] = {}
+    candidates = []
+    for document, position, call in places:
+        if document.doc_id not in windows:
+            encoding = language_model.encode_text(document.text)
+            windows[document.doc_id] = Window(document, encoding, 0, len(encoding.ids))
+        window = windows[document.doc_id]
+        starts = window.encoding.positions
+        if position not in starts:
+            known = sorted({start for start in starts if start is not None}, key=lambda n: abs(n - position))
+            nearest = " and ".join(map(str, sorted(known[:2]))) or "none: the text is empty"
+            raise UserError(
+                f"position: no token of the text begins at character {position}, so no call can be before it; the nearest "
+                f"positions are {nearest}"
+            )
+        candidates.append(Candidate(window, call.tool, starts.index(position), 1.0, call=call))
+    scored = score(language_model, candidates)
+    # A loss that is not a number has no gain.
+    return [math.nan if (nats := gain(vars(one))) is None else nats for one in scored]
 
 
 def _losses(

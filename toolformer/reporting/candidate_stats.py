@@ -15,8 +15,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from toolformer.annotation.execute import LOOK_AHEAD
-from toolformer.annotation.merge import BELOW, LEAKS, NOT_DRAWN, PAPER
+from toolformer.annotation.merge import BELOW, LEAKS, NOT_DRAWN
 from toolformer.annotation.results import LEAK, calls_as_structs
+from toolformer.annotation.score import PAPER
 from toolformer.calls import ApiCall, linearise
 from toolformer.data.parquet import batch_rows, read_table
 from toolformer.errors import UserError
