@@ -27,7 +27,7 @@ UNDECIDING = {
     # Names shards, whose results are the same.
     "generate.shard_size",
     # Become settings of `tool`.
-    *("filter_threshold", "propose.max_call_tokens", "tool_sources", "tools", "tool_default"),
+    *("filter_threshold", "tool_sources", "tools", "tool_default"),
     # How, where and how fast; rounding aside, the same results.
     *("decoding.batch_size", "engine", "lm.device", "lm.graphs", "paths.cache", "tracking", "paths.root"),
     *("tool.NAME.batch_size", "tool.NAME.cache", "tool.NAME.timeout", "tool.NAME.tries", "tool.NAME.workers"),

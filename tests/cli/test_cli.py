@@ -60,7 +60,8 @@ def test_the_papers_setting_is_the_papers() -> None:
     for key, expected in thresholds.items():
         tool = instantiate.tool_settings(config, key)
         assert (tool.start_threshold, tool.max_positions, tool.samples, tool.filter_threshold) == expected
-        assert (tool.max_call_tokens, tool.force_name, tool.window_tokens) == (40, False, None)
+        longest = 192 if key == "translation" else 40
+        assert (tool.max_call_tokens, tool.force_name, tool.window_tokens) == (longest, False, None)
     trainer = config.trainer
     assert (trainer.learning_rate, trainer.warmup_ratio, trainer.max_steps) == (1e-5, 0.1, 2000)
     sizes = (trainer.batch_size, trainer.sequence_length, trainer.eval_every, trainer.limit_per_tool)

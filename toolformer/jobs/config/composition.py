@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from toolformer.errors import UsageError, near
 from toolformer.jobs.config.keys import is_text, suggest
 from toolformer.jobs.config.like import like
-from toolformer.jobs.config.messages import one_line
+from toolformer.jobs.config.messages import MOVED, moved, one_line
 from toolformer.jobs.config.schema import register
 from toolformer.results.provenance import masked_flat
 
@@ -82,7 +82,10 @@ def composition_errors(stage: str, overrides: Sequence[str]) -> Iterator[None]:
         unknown = re.search(r"Could not override '([\w.@]+)'", str(error))
         if not unknown and "ToolConfig" in reason:  # +tool.NAME.key=value of an unknown tool
             unknown = re.search(r"(?:^| )\+(tool\.\w+\.[\w.]+)=", " ".join(overrides))
-        if unknown:
+        in_file = re.search(r"full_key: ([\w.]+)", str(error))
+        if in_file and in_file[1] in MOVED:
+            reason = moved(in_file[1])
+        elif unknown:
             key = unknown[1]
             reason = _unknown_key(stage, key, values.get(key, "..."))
         elif (value := values.get("heldout")) and "CorpusConfig" in reason:
@@ -110,6 +113,8 @@ def _unknown_key(stage: str, key: str, value: str) -> str:
                 f"unknown tool {tool[1]!r}{near(tool[1], known)}; for a custom tool (tool_sources) add "
                 f"+tool@tool.{tool[1]}=user before {key}"
             )
+    if key in MOVED:
+        return moved(key)
     if mapping := re.match(r"(decoding\.(?:by_tool|stand_in)|filter\.chance)\b", key):
         return f"{mapping[1]} has no such tool; put ++ before {key}={value} to add it"
     groups = {folder.name for folder in CONF.glob("*/")} - {"tool", "retriever", "hydra"}

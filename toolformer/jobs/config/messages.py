@@ -25,6 +25,14 @@ _PLUGINS = {
 }
 """What installs each launcher's plugin."""
 
+MOVED = {"propose.max_call_tokens": "tool.NAME.max_call_tokens"}
+"""Keys of earlier releases, and what they are now."""
+
+
+def moved(key: str) -> str:
+    """What a key of `MOVED` is now."""
+    return f"{key} is now {MOVED[key]}; docs/keys.md has them all"
+
 
 def one_line(error: BaseException) -> str:
     """The key and the reason of Hydra's and OmegaConf's errors, whose messages run over several lines."""
