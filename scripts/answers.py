@@ -18,6 +18,7 @@ from scipy.special import stdtr
 
 from scripts import rules
 from toolformer.benchmarks import PAPER, TASKS
+from toolformer.benchmarks.declared import is_perplexity
 from toolformer.benchmarks.metrics import as_number, number_in
 from toolformer.data.parquet import read_table
 from toolformer.errors import UserError, near
@@ -573,7 +574,7 @@ def title(benchmark: str) -> str:
 
 
 def _digits(benchmark: str) -> int:
-    return 2 if PARTS.get(benchmark, (benchmark,))[0].endswith("_perplexity") else 1
+    return 2 if is_perplexity(PARTS.get(benchmark, (benchmark,))[0]) else 1
 
 
 def _number(cell: Cell) -> str:

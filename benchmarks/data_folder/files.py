@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from toolformer.benchmarks import DATA_FILES
+from toolformer.benchmarks import TASKS
+from toolformer.benchmarks.declared import data_files
 from toolformer.benchmarks.loaders.published import Conversion
 from toolformer.benchmarks.loaders.sources import Placed, Row
 
@@ -71,7 +72,7 @@ class DataFile:
     @property
     def tasks(self) -> list[str]:
         """The benchmarks that read it."""
-        return [task for task, files in DATA_FILES.items() if self.paths in files]
+        return [task for task in TASKS if self.paths in data_files(task)]
 
     def find(self, folder: Path) -> Path | None:
         """The file in a folder, or None."""

@@ -1,98 +1,49 @@
 """Every file of a data folder by name, and the names that choose files.
 
-The pins of benchmarks are those of their task files (`metadata.hub`), so that a data folder holds what the hub gives.
+Those of benchmarks are what the task files declare, so that a data folder holds what the hub gives.
 """
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
-import yaml
-
-from toolformer.benchmarks import DATA_FILES, GROUPS, MLQA_LANGUAGES, TASKS, TASKS_DIR, lines_file
+from toolformer.benchmarks import GROUPS, TASKS
 from toolformer.benchmarks.data_folder import texts
 from toolformer.benchmarks.data_folder.files import Address, DataFile, Hub
-from toolformer.benchmarks.data_folder.measured import MEASURED
-from toolformer.benchmarks.loaders.published import Conversion, conversion
+from toolformer.benchmarks.declared import Benchmark, declared, lines_file
+from toolformer.benchmarks.loaders.published import Conversion, converted
 from toolformer.benchmarks.loaders.sources import rows_of
 from toolformer.errors import UserError, near
 
 
-class _TaskFile(yaml.SafeLoader):
-    """A task file, whose functions stay names."""
-
-
-_TaskFile.add_constructor("!function", lambda _, node: str(node.value))
-
-
-def _metadata(task: str) -> dict[str, Any]:
-    (path,) = TASKS_DIR.glob(f"*/{task}.yaml")
-    metadata: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=_TaskFile)["metadata"]
-    return metadata
-
-
-def _benchmark(task: str, licence: str, *fields: str, **others: Any) -> DataFile:
-    """The file of a benchmark, from the pin of its task."""
-    metadata = _metadata(task)
-    options: dict[str, Any] = {
-        "source": Hub(metadata["hub"]), "paths": DATA_FILES[task][0], "convert": conversion(task)
-    } | others  # fmt: skip
+def _file(benchmark: Benchmark) -> DataFile:
+    """The file of a benchmark in a data folder."""
+    source: Hub | Address = Hub(benchmark.hub)
+    convert: Conversion = functools.partial(converted, benchmark.name)
+    if other := benchmark.source:
+        source, convert = (
+            Address(other["url"], texts.READERS[other["rows"]]),
+            texts.CONVERSIONS[other["convert"]],
+        )
     return DataFile(
-        name=task, licence=licence, fields=fields, rows=metadata["published_rows"],
-        measured=MEASURED.get(task, ""), **options,
+        benchmark.name, lines_file(benchmark.file), benchmark.licence, source, convert, benchmark.fields,
+        benchmark.published_rows, benchmark.measured, benchmark.note,
     )  # fmt: skip
+
+
+_BENCHMARKS = tuple(_file(declared(task)) for task in TASKS if declared(task).file)
 
 
 def _text(
     name: str, path: str, licence: str, source: Hub | Address, make: Conversion, *fields: str, **others: Any
 ) -> DataFile:
     """A file that `scripts/headline.py` makes texts or an index of."""
-    return DataFile(
-        name, lines_file(path), licence, source, make, fields, measured=MEASURED.get(name, ""), **others
-    )
+    return DataFile(name, lines_file(path), licence, source, make, fields, **others)
 
 
 def _github(repository: str, commit: str, path: str) -> str:
     return f"https://raw.githubusercontent.com/{repository}/{commit}/{path}"
 
-
-# The hub's copy, which the pin of the task names, lacks 601 problems.
-_MAWPS = Address(
-    _github(
-        "LYH-YF/MWPToolkit",
-        "a21ca1a659f11273f70fac226053f063b6783cc5",
-        "dataset/mawps-single/mawps_source.json",
-    ),
-    texts.json_rows,
-)
-_ALIASES = "The measured file has the aliases in another order and form; the questions are the same."
-_FACTS = "The measured file may have the facts in another order, and therefore another draw of questions."
-_PASSAGE = ("id", "context", "question", "answers")
-
-_BENCHMARKS = (
-    _benchmark("svamp", "MIT", "body", "question", "answer"),
-    _benchmark("asdiv", "CC BY-NC 4.0", "body", "question", "answer"),
-    _benchmark(
-        "mawps", "none stated (copy: MIT)", "question", "solutions", source=_MAWPS, convert=texts.mwptoolkit
-    ),
-    _benchmark("webqs", "CC BY 4.0", "question", "answers"),
-    _benchmark("nq", "CC BY-SA 3.0", "question", "answers"),
-    _benchmark("triviaqa", "Apache-2.0", "question", "answers", note=_ALIASES),
-    _benchmark("lama_squad", "CC BY-NC 4.0", "obj_label", "masked_sentences"),
-    _benchmark("lama_google_re", "CC BY-NC 4.0", "pred", "sub_label", "obj_label"),
-    _benchmark(
-        "lama_trex",
-        "CC BY-NC 4.0",
-        "relation",
-        "template",
-        "sub_label",
-        "obj_label",
-        note=_FACTS,
-    ),
-    _benchmark("templama", "Apache-2.0", "id", "query", "answer", "date", "relation"),
-    _benchmark("wikitext_perplexity", "CC BY-SA 3.0", "text"),
-    *(_benchmark(f"mlqa_{language}", "CC BY-SA 3.0", *_PASSAGE) for language in ("en", *MLQA_LANGUAGES)),
-    *(_benchmark(f"xquad_{language}", "CC BY-SA 4.0", *_PASSAGE) for language in ("en", *MLQA_LANGUAGES)),
-)
 
 _SQUAD = Address(
     "https://rajpurkar.github.io/SQuAD-explorer/dataset/train-v1.1.json",
@@ -152,18 +103,25 @@ _EVIDENCES_NOTE = (
 
 _TEXTS = (
     _text("web_excerpts", "corpus_web/c4_excerpts", "ODC-BY (copy: MIT)", _C4, texts.excerpts, "id", "prefix",
-          "continuation", rows=400, note=_C4_NOTE),
+          "continuation", rows=400, note=_C4_NOTE,
+          measured="fbb5a53fe97773ff4ee33f9e55c8d5bf793ddf7a0a0e905844cc838ca918d220"),
     _text("web_documents", "corpus_web/documents", "unknown; texts: their authors", _NEWS, texts.news,
-          "id", "text", "date", "language", rows=557, note=_NEWS_NOTE),
-    _text("squad_train", "squad/train_v1.1", "CC BY-SA 4.0", _SQUAD, texts.paragraphs, "title", "context", rows=18896),
+          "id", "text", "date", "language", rows=557, note=_NEWS_NOTE,
+          measured="2339090d6ffd8761d95dd2b0a2d8cf2df5ce23a6ab32852700dde938634d3ef0"),
+    _text("squad_train", "squad/train_v1.1", "CC BY-SA 4.0", _SQUAD, texts.paragraphs, "title", "context", rows=18896,
+          measured="09a21addbb3832ccca36e2fd9b1721285a1565a771e206a4ca6975d49e0e8e04"),
     _text("2wiki_passages", "corpus_wikipedia/passages_2wiki", "CC BY-SA 3.0 (copy: MIT)", _2WIKI, texts.passages,
-          "title", "text", rows=6119),
-    _text("trex_evidences", "lama/trex_evidences", "CC BY-NC 4.0", Hub(_metadata("lama_trex")["hub"]),
-          texts.trex_evidences, "evidences", note=_EVIDENCES_NOTE),
+          "title", "text", rows=6119,
+          measured="3bc585dfd091ba78945189a0405ba9ce7bed2b384862d315a0bc53ca70f91c71"),
+    _text("trex_evidences", "lama/trex_evidences", "CC BY-NC 4.0", Hub(declared("lama_trex").hub),
+          texts.trex_evidences, "evidences", note=_EVIDENCES_NOTE,
+          measured="e4dd53ab8d878fab51891592c2a2e3a42c4451dc0b28195e5a8cd742036480a1"),
     _text("nq_passages", "nq_open/oracle_passages", "CC BY-SA 3.0 (copy: MIT)", _NQ_PASSAGES, texts.gold_passages,
-          "passages", rows=2655),
+          "passages", rows=2655,
+          measured="e518810444a86d5892d1e41d89c292e20880bee80a15ac080ea0032be43343f4"),
     _text("wikipedia_articles", "corpus_pile/wikipedia_en", "CC BY-SA 3.0", _WIKIPEDIA, texts.wikipedia, "text",
-          rows=1000, note=_WIKIPEDIA_NOTE),
+          rows=1000, note=_WIKIPEDIA_NOTE,
+          measured="6611d2c8e996f54786056be87d7ba8d940f1c88227b099a96bfcac566d9810b0"),
 )  # fmt: skip
 
 FILES: dict[str, DataFile] = {file.name: file for file in (*_BENCHMARKS, *_TEXTS)}
@@ -181,7 +139,7 @@ def files_named(names: Iterable[str]) -> list[DataFile]:
     """The files of names: of a file, a benchmark, a group of benchmarks, or `headline`. UserError for other names."""
     chosen: dict[str, DataFile] = {}
     for name in names:
-        if name not in {*FILES, *TASKS, *DATA_FILES, *GROUPS, HEADLINE}:
+        if name not in {*FILES, *TASKS, *GROUPS, HEADLINE}:
             known = [*FILES, *GROUPS, HEADLINE]
             raise UserError(
                 f"data: there is no data set {name!r}{near(name, known)}; toolformer data list shows all"

@@ -131,3 +131,8 @@ def _day(date: Any) -> str | None:
         return datetime.date.fromisoformat(str(date)[:10]).isoformat()
     except ValueError:
         return None
+
+
+READERS = {"json_rows": json_rows}
+"""Readers of downloads, and conversions of their rows, by the names that a task file gives in `source`."""
+CONVERSIONS = {"mwptoolkit": mwptoolkit}

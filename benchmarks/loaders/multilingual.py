@@ -7,8 +7,7 @@ The same id is the same question in every language.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from toolformer.benchmarks import lines_file
-from toolformer.benchmarks.loaders.published import published
+from toolformer.benchmarks.loaders.published import of_another, published
 from toolformer.benchmarks.loaders.sources import (
     Placed,
     Row,
@@ -26,27 +25,22 @@ def mlqa(question_language: str = "es", questions_of: str | None = None, **metad
     `questions_of` keeps the questions that are also in that language's part, in its order: Table 6 compares "All En"
     with each language on that language's questions.
     """
-    name = f"mlqa_all_{question_language}_{questions_of}" if questions_of else f"mlqa_{question_language}"
-
-    def part(language: str) -> Iterator[Placed]:
-        return published(name, metadata, lines_file(f"mlqa/{language}"), f"MLQA.en.{language}")
-
-    rows = part(question_language)
-    if questions_of:
-        rows = _joined(part(questions_of), rows, question=False)
-    return collect(name, rows, _passage, metadata)
+    if not questions_of:
+        name = f"mlqa_{question_language}"
+        return collect(name, published(name, metadata), _passage, metadata)
+    name = f"mlqa_all_{question_language}_{questions_of}"
+    rows = of_another(f"mlqa_{questions_of}", metadata)
+    english = of_another(f"mlqa_{question_language}", metadata)
+    return collect(name, _joined(rows, english, question=False), _passage, metadata)
 
 
 def xquad(question_language: str = "es", **metadata: Any) -> Splits:
     """XQuAD: the English context and answers with the question in `question_language`, joined by id."""
     name = f"xquad_{question_language}"
 
-    def part(language: str) -> Iterator[Placed]:
-        return published(name, metadata, lines_file(f"xquad/{language}"), f"xquad.{language}")
-
-    rows = part(question_language)
+    rows = published(name, metadata)
     if question_language != "en":
-        rows = _joined(rows, part("en"), question=True)
+        rows = _joined(rows, of_another("xquad_en", metadata), question=True)
     return collect(name, rows, _passage, metadata)
 
 

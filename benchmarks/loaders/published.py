@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from toolformer.benchmarks import DATA_FILES
+from toolformer.benchmarks.declared import data_files, declared
 from toolformer.benchmarks.loaders.sources import (
     Placed,
     Row,
@@ -24,33 +24,26 @@ from toolformer.benchmarks.loaders.sources import (
 
 Conversion = Callable[[Iterable[Placed]], Iterator[Placed]]
 
-_COLUMNS = {
-    "triviaqa": ("question", "question_id", "answer"),
-    "lama_trex": ("predicate_id", "uuid", "sub_label", "obj_label", "template", "label"),
-}
-"""The columns that are needed of data sets with far more."""
 
+def published(task: str, metadata: Mapping[str, Any]) -> Iterator[Placed]:
+    """The rows of a benchmark's own file in the data folder that `metadata` names, or of its data set on the hub.
 
-def published(
-    task: str, metadata: Mapping[str, Any], file: tuple[str, ...] | None = None, config: str | None = None
-) -> Iterator[Placed]:
-    """The rows of a task, from the data folder that `metadata` names or from the hub.
-
-    Args:
-        file: the names that the file may have, if not those of `DATA_FILES`.
-        config: the hub configuration, if not the pin's.
+    The pin in `metadata` goes before that of the task's file.
     """
-    folder = data_folder(metadata)
-    if folder:
-        return rows_of(find_file(folder, task, file or DATA_FILES[task][0]))
-    hub = metadata.get("hub") or {}
-    rows = from_hub(task, {**hub, "config": config} if config else hub, _COLUMNS.get(task, ()))
-    return conversion(task)(rows)
+    if folder := data_folder(metadata):
+        return rows_of(find_file(folder, task, data_files(task)[0]))
+    benchmark = declared(task)
+    return converted(task, from_hub(task, metadata.get("hub", benchmark.hub), benchmark.columns))
 
 
-def conversion(task: str) -> Conversion:
-    """How rows of the hub become rows of a data folder."""
-    return passages if task.startswith(("mlqa", "xquad")) else _CONVERSIONS[task]
+def of_another(task: str, metadata: Mapping[str, Any]) -> Iterator[Placed]:
+    """The rows of another benchmark than the one that `metadata` belongs to."""
+    return published(task, {**metadata, "hub": declared(task).hub})
+
+
+def converted(task: str, rows: Iterable[Placed]) -> Iterator[Placed]:
+    """Rows of a benchmark's data set on the hub as rows of a data folder."""
+    return CONVERSIONS[declared(task).hub.get("convert", "unchanged")](rows)
 
 
 def unchanged(rows: Iterable[Placed]) -> Iterator[Placed]:
@@ -161,14 +154,8 @@ def _without(row: Row, *names: str) -> Row:
     return {name: value for name, value in row.items() if name not in names}
 
 
-_CONVERSIONS: Mapping[str, Conversion] = {
-    "svamp": problems,
-    "asdiv": problems,
-    "mawps": mawps,
-    **dict.fromkeys(("webqs", "nq", "triviaqa"), questions),
-    "lama_squad": lama_squad,
-    "lama_google_re": google_re,
-    "lama_trex": trex,
-    "templama": unchanged,
-    "wikitext_perplexity": wikitext,
+CONVERSIONS: Mapping[str, Conversion] = {
+    convert.__name__: convert
+    for convert in (unchanged, problems, mawps, questions, lama_squad, google_re, trex, wikitext, passages)
 }
+"""By the name that a task file gives in `hub.convert`."""

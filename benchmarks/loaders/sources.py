@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import datasets
 
 from toolformer.benchmarks import dateset as dateset_generator
+from toolformer.benchmarks.declared import is_perplexity
 from toolformer.data.document import BadRow
 from toolformer.data.jsonl import read_jsonl
 from toolformer.errors import UserError, one_line
@@ -190,15 +191,12 @@ def generated(name: str, generate: Callable[[int], list[Row]], metadata: Mapping
 
 def as_splits(name: str, rows: list[Row], metadata: Mapping[str, Any], by: str | None = None) -> Splits:
     """The rows, or their seeded subset (in proportion to the values of the field `by`), as the split `test`."""
-    key = (
-        "perplexity_subset" if name.endswith("_perplexity") and "perplexity_subset" in metadata else "subset"
-    )
+    of_texts = is_perplexity(name)
+    key = "perplexity_subset" if of_texts and "perplexity_subset" in metadata else "subset"
     if (size := metadata.get(key)) is not None:
         chosen = dateset_generator.subset(rows, size, metadata.get("seed", 0), by)
         if len(chosen) < len(rows):
-            what, limit = (
-                ("texts", "perplexity_limit") if name.endswith("_perplexity") else ("questions", "limit")
-            )
+            what, limit = ("texts", "perplexity_limit") if of_texts else ("questions", "limit")
             log.info(
                 "%s: %s of %s %s (evaluation.%s)", name, f"{len(chosen):,}", f"{len(rows):,}", what, limit
             )

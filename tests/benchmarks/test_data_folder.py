@@ -18,11 +18,12 @@ from scripts import headline
 from tests.benchmarks.build import documents
 from tests.build import Capture, Log, Patch
 from tests.servers.hub import HubServer, serving
-from toolformer.benchmarks import DATA_FILES, MLQA_LANGUAGES
+from toolformer.benchmarks import MLQA_LANGUAGES, TASKS
 from toolformer.benchmarks.data_folder import fetch as fetching
 from toolformer.benchmarks.data_folder.fetch import describe, fetch
 from toolformer.benchmarks.data_folder.files import Address, DataFile, Hub
 from toolformer.benchmarks.data_folder.table import FILES, HEADLINE_TEXTS, files_named
+from toolformer.benchmarks.declared import data_files
 from toolformer.benchmarks.loaders.sources import rows_of
 from toolformer.cli import main
 from toolformer.errors import UserError
@@ -220,7 +221,7 @@ def test_published_rows_become_rows_of_the_folder(fetched: Path, name: str) -> N
     assert {*FILES[name].fields} <= {*rows[0]}
 
 
-@pytest.mark.parametrize("task", sorted(DATA_FILES))
+@pytest.mark.parametrize("task", sorted(filter(data_files, TASKS)))
 def test_a_benchmark_reads_the_folder(fetched: Path, task: str) -> None:
     row = documents(task, data_dir=str(fetched))[0]
     expected = {"templama": "FC Ulm", "mawps": "9.0", "svamp": "3.0", "asdiv": "9", "lama_squad": "blue"}
@@ -242,15 +243,15 @@ def test_the_experiment_reads_the_folder(fetched: Path) -> None:
 def test_headline_names_what_the_experiment_reads() -> None:
     parts = validate(compose("report", ["experiment=headline"])).run.experiments
     asked = [compose("evaluate", [f"experiment={part}"]).benchmarks for part in parts]
-    benchmarks = {*itertools.chain(*asked)} & {*DATA_FILES}
+    benchmarks = {*itertools.chain(*asked)} & {*filter(data_files, TASKS)}
     files = {file.name for file in FILES.values() if benchmarks & {*file.tasks}}
     assert {file.name for file in files_named(["headline"])} == {*HEADLINE_TEXTS, *files}
 
 
 def test_several_benchmarks_name_a_file_once() -> None:
     assert [file.name for file in files_named(["mlqa_all_en_de", "temporal"])] == [
-        "mlqa_en",
         "mlqa_de",
+        "mlqa_en",
         "templama",
     ]
 

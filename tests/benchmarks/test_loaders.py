@@ -10,7 +10,7 @@ import pytest
 
 from tests.benchmarks.build import Hub, documents, task
 from tests.build import ASDIV, MAWPS, SVAMP, Log, Patch, write
-from toolformer.benchmarks import DATA_FILES
+from toolformer.benchmarks.declared import data_files
 from toolformer.benchmarks.loaders.math import asdiv, numeric_answer, svamp
 from toolformer.benchmarks.loaders.perplexity import heldout, wikitext
 from toolformer.benchmarks.loaders.temporal import dateset
@@ -55,7 +55,7 @@ COMPLETE = "Please complete the following text so that it is factually correct: 
 
 def write_task(folder: Path, name: str, rows: list[Row], text: str | None = None) -> Path:
     """The first file of a task."""
-    file = next(file for file in DATA_FILES[name][0] if file.endswith(".jsonl.gz"))
+    file = next(file for file in data_files(name)[0] if file.endswith(".jsonl.gz"))
     return write(folder, file.removesuffix(".jsonl.gz"), rows, text)
 
 
@@ -174,7 +174,7 @@ def test_an_unreachable_hub_names_the_mend(hub: Hub) -> None:
     with pytest.raises(UserError, match="ChilleD/SVAMP cannot be read from the hub .*; set paths.data_dir "):
         documents("svamp")
     with pytest.raises(UserError, match="no paths.data_dir .*, and metadata.hub of the task names no path"):
-        svamp()
+        svamp(hub={})
 
 
 @pytest.mark.parametrize(

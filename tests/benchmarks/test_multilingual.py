@@ -83,7 +83,7 @@ def test_xquad_of_a_data_folder_is_joined_by_id(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ([1], "line 1: not a JSON object"),
+        ([1], "one JSON array"),
         ({"data": []}, r"line 1: no list of objects in field `answers` \(the row has data\)"),
         ({"id": "1", "question": "b", "answers": [{"text": "c"}]}, "line 1: no text in field `context`"),
     ],

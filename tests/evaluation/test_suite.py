@@ -10,7 +10,8 @@ from lm_eval.api.instance import Instance
 
 from tests.build import Parrot, task_config, write, write_math
 from tests.pages.page import Page
-from toolformer.benchmarks import DATA_FILES, GROUPS, TASKS
+from toolformer.benchmarks import GROUPS, TASKS
+from toolformer.benchmarks.declared import data_files
 from toolformer.decoding.lm_eval_model import generation_limits
 from toolformer.errors import UserError
 from toolformer.evaluation import suite
@@ -114,12 +115,12 @@ def test_names_ids_and_files_that_are_none(data_dir: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["svamp", "wikitext_perplexity", "mlqa_all_en_es", "xquad_en", "xquad_es"])
 def test_missing_data_is_named_before_anything_is_read(name: str, tmp_path: Path) -> None:
     """The check of all benchmarks at once knows every file that a loader reads, and no other."""
-    for names in DATA_FILES[name]:
+    for names in data_files(name):
         with pytest.raises(UserError, match="expected the file") as checked:
             suite.check_data([name], str(tmp_path))
         with pytest.raises(UserError) as read:
             suite.load_tasks([name], {"data_dir": str(tmp_path)})
-        assert str(checked.value) == str(read.value) or len(DATA_FILES[name]) > 1
+        assert str(checked.value) == str(read.value) or len(data_files(name)) > 1
         (tmp_path / names[-1]).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / names[-1]).write_text("")
     suite.check_data([name, "dateset", "heldout_perplexity"], str(tmp_path))

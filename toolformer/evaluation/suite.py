@@ -15,7 +15,8 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 
-from toolformer.benchmarks import DATA_FILES, GROUPS, PAPER, TASKS, TASKS_DIR
+from toolformer.benchmarks import GROUPS, PAPER, TASKS, TASKS_DIR
+from toolformer.benchmarks.declared import data_files
 from toolformer.benchmarks.loaders.sources import data_folder, find_file
 from toolformer.benchmarks.metrics import as_written
 from toolformer.benchmarks.user_tasks import deciding_files, fit, targets, user_tasks
@@ -152,7 +153,7 @@ def check_data(names: Sequence[str], data_dir: str | None, tasks_dir: str | Path
         return
     missing: dict[str, str] = {}
     for task in task_names(names, tasks_dir):
-        for file in DATA_FILES.get(task, ()):
+        for file in data_files(task):
             try:
                 find_file(folder, task, file)
             except UserError as error:
@@ -171,7 +172,7 @@ def data_state(tasks: Sequence[str], data_dir: str | None, root: str | Path) -> 
     folder = data_folder({"data_dir": data_dir})
     if folder is None:
         return {}
-    names = {name for task in tasks for file in DATA_FILES.get(task, ()) for name in file}
+    names = {name for task in tasks for file in data_files(task) for name in file}
     files = {folder / name for name in names}
     if set(tasks) - set(TASKS):
         runs = Path(root).expanduser().resolve()

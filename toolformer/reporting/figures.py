@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from toolformer.benchmarks import GROUPS
+from toolformer.benchmarks.declared import is_perplexity
 from toolformer.reporting import paper
 from toolformer.reporting.data import Annotation, Evidence, Points, Score
 from toolformer.reporting.escape import clean
@@ -52,7 +53,7 @@ def draw_figures(evidence: Evidence) -> list[Figure]:
 def overview(evidence: Evidence) -> Figure | None:
     """Every measured benchmark at a glance, one row per benchmark."""
     scores = {key: score for key, score in evidence.scores.items() if key[0] in SYSTEMS}
-    tasks = in_table_order(task for _, task in scores if not task.endswith("perplexity"))
+    tasks = in_table_order(task for _, task in scores if not is_perplexity(task))
     caption = "Every measured benchmark; lines are 95 % intervals. The values are in the tables below."
     panel, height = partial(_draw_overview, scores, tasks[::-1]), max(3, 0.42 * len(tasks) + 1)
     made = Figure("overview", "At a glance", "What tools change", [panel], caption, height=height)

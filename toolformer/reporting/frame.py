@@ -12,7 +12,8 @@ from typing import Any
 
 from pandas import DataFrame, Series, concat
 
-from toolformer.benchmarks import DATA_FILES, GROUPS, PAPER, TASKS
+from toolformer.benchmarks import GROUPS, PAPER, TASKS
+from toolformer.benchmarks.declared import data_files, is_perplexity
 from toolformer.decoding.settings import PAPER_SYSTEMS, trained_on
 from toolformer.evaluation.metrics import FAULTS
 from toolformer.results import Run
@@ -130,7 +131,7 @@ def _content_of(run: Run, task: str) -> str:
     inputs = run.step.inputs
     if task == "heldout_perplexity":
         return str(inputs.get("heldout", ""))
-    names = {name for files in DATA_FILES.get(task, ()) for name in files}
+    names = {name for files in data_files(task) for name in files}
     return " ".join(
         f"{name}={digest}" for name, digest in sorted(dict(inputs.get("data") or {}).items()) if name in names
     )
@@ -286,7 +287,7 @@ def _wordings(cells: DataFrame) -> dict[tuple[str, str, str], Seeds]:
     """By row, wording and task: what was measured in another wording than the paper's, with all its wordings."""
     results: dict[tuple[str, str, str], Seeds] = {}
     reworded = {*cells.task[cells.wording != PAPER]}
-    cells = cells[cells.task.isin({task for task in reworded if not task.endswith("_perplexity")})]
+    cells = cells[cells.task.isin({task for task in reworded if not is_perplexity(task)})]
     for _, table in cells.groupby("task", sort=False):
         rows = comparable(table, ["row", "wording"])
         others = {row for row, wording, _ in rows if wording != PAPER}

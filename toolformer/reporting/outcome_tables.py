@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from toolformer.benchmarks import GROUPS
+from toolformer.benchmarks.declared import is_perplexity
 from toolformer.decoding.settings import trained_on
 from toolformer.evaluation.metrics import GOLD_NATS
 from toolformer.reporting import paper
@@ -49,7 +50,7 @@ def paired(evidence: Evidence) -> Table:
         rules.append(len(rows))
         for task in in_table_order(task for task, *pair in evidence.paired if pair == [system, other]):
             # Perplexity is measured with calls disabled, so that Toolformer has none.
-            if (system == "toolformer") != task.endswith("perplexity"):
+            if (system == "toolformer") != is_perplexity(task):
                 names = cell(SYSTEMS[system], f"against {SYSTEMS[other]}"), title_of(task)
                 rows.append([*names, *_difference(evidence, task, system, other)])
     columns = [*text_columns("System", "Benchmark"), *number_columns(*DIFFERENCE)]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from toolformer.benchmarks.declared import is_perplexity
 from toolformer.calls import ApiCall, linearise
 from toolformer.data.parquet import read_table
 from toolformer.data.sampling import Sample, hash64
@@ -135,7 +136,7 @@ def questions(sampled: Sequence[Sampled], limit: int = QUESTIONS) -> list[Row]:
     page = []
     names = list(SYSTEMS.values())
     for task in in_table_order(task for run in sampled for task in run.files):
-        if task.endswith("perplexity"):
+        if is_perplexity(task):
             continue
         runs = [run for run in sampled if task in run.files][:NEWEST]
         runs.sort(key=lambda run: names.index(run.system) if run.system in names else len(names))

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import compress
 
+from toolformer.benchmarks.declared import is_perplexity
 from toolformer.reporting import paper
 from toolformer.reporting.annotation_tables import examples_kept, funnel, lost, reasons
 from toolformer.reporting.data import Annotation, Evidence
@@ -117,7 +118,7 @@ def facts(evidence: Evidence) -> list[tuple[str, str]]:
         rows.append((f"{documents:,}", "texts annotated"))
         for name, label in (("sampled", "candidate calls"), ("kept", "calls kept")):
             rows.append((f"{sum(steps.get(name, 0) for steps in funnels):,}", label))
-    answered = {key: score for key, score in evidence.scores.items() if not key[1].endswith("perplexity")}
+    answered = {key: score for key, score in evidence.scores.items() if not is_perplexity(key[1])}
     if answered:
         rows.append((f"{len({task for _, task in answered}):,}", "benchmarks"))
         rows.append((f"{sum(score.n for score in answered.values()):,}", "answers scored"))

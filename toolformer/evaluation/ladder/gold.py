@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from toolformer.benchmarks import GROUPS, lines_file
-from toolformer.benchmarks.loaders.published import published
+from toolformer.benchmarks import GROUPS
+from toolformer.benchmarks.declared import lines_file
+from toolformer.benchmarks.loaders.published import of_another, published
 from toolformer.benchmarks.loaders.sources import Row, data_folder, rows_of
 from toolformer.benchmarks.metrics import as_written, score_first_words, score_math
 from toolformer.benchmarks.tasks import question_of
@@ -145,10 +146,7 @@ def _input(task: str, doc: Doc, row: Row) -> str | None:
 
 def _english_questions(task: str, metadata: Mapping[str, Any]) -> dict[str, str]:
     """The questions of MLQA or XQuAD in English, by id."""
-    if task in GROUPS["xquad"]:
-        rows = published(task, metadata, lines_file("xquad/en"), "xquad.en")
-    else:
-        rows = published(task, metadata, lines_file("mlqa/en"), "MLQA.en.en")
+    rows = of_another("xquad_en" if task in GROUPS["xquad"] else "mlqa_en", metadata)
     return {str(row["id"]): str(row["question"]).strip() for _, row in rows}
 
 
