@@ -41,8 +41,8 @@ from transformers import (
 
 from toolformer.benchmarks import TASKS_DIR
 from toolformer.data import Document
-from toolformer.decoding.batch import Row
-from toolformer.decoding.decoder import Decoder
+from toolformer.decoding.decoder import Decoder, Steps
+from toolformer.decoding.row import Row
 from toolformer.lm.language_model import LanguageModel
 from toolformer.results import Results, RunInfo
 from toolformer.step import Step
@@ -239,16 +239,16 @@ def tools() -> dict[str, Shout]:
 
 def steer(monkeypatch: Patch, wanted: Callable[[Decoder, Row], int | None]) -> None:
     """Makes models want this token next to what a row has, where there is one."""
-    real = Decoder._choose
+    real = Steps.choose
 
-    def steered(self: Decoder, logits: torch.Tensor, rows: list[Row], *more: Any) -> list[int]:
-        for n, row in enumerate(rows):
-            token = wanted(self, row)
+    def steered(self: Steps, logits: torch.Tensor, rows: list[Row], fresh: list[int]) -> list[int]:
+        for n in fresh:
+            token = wanted(self.decoder, rows[n])
             if token is not None:
                 logits[n, token] = 1e4
-        return real(self, logits, rows, *more)
+        return real(self, logits, rows, fresh)
 
-    monkeypatch.setattr(Decoder, "_choose", steered)
+    monkeypatch.setattr(Steps, "choose", steered)
 
 
 def force(monkeypatch: Patch, language_model: LanguageModel, prompt: str, wanted: str) -> None:
@@ -258,7 +258,7 @@ def force(monkeypatch: Patch, language_model: LanguageModel, prompt: str, wanted
     assert target[: len(base)] == base
 
     def following(_: Decoder, row: Row) -> int:
-        so_far = row.context + row.written
+        so_far = row.ids
         return target[len(so_far)] if so_far == target[: len(so_far)] and len(so_far) < len(target) else 0
 
     steer(monkeypatch, following)

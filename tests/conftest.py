@@ -4,7 +4,7 @@ import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from filelock import FileLock
 
 from tests.build import ARCHITECTURES, Capture, Patch, Refused, smoke_words, tiny_model, tiny_tokenizer
 from tests.servers.completions import Completions, served
-from toolformer.decoding.completion import Task
+from toolformer.decoding.completion import Request
 from toolformer.decoding.decoder import Decoder
 from toolformer.lm.language_model import LanguageModel
 from toolformer.storage import CACHE_VARIABLE, cache_dir
@@ -112,9 +112,9 @@ def counted(monkeypatch: Patch) -> list[str]:
     prompts: list[str] = []
     original = Decoder.begin
 
-    def begin(self: Decoder, task: Task) -> Any:
-        prompts.extend(task.prompts)
-        return original(self, task)
+    def begin(self: Decoder, requests: Sequence[Request], strict: bool = False) -> Any:
+        prompts.extend(request.prompt for request in requests)
+        return original(self, requests, strict)
 
     monkeypatch.setattr(Decoder, "begin", begin)
     return prompts

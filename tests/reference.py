@@ -282,6 +282,8 @@ def decode(
                 choices = {name[len(body)] for name in names if len(name) > len(body)}
                 if any(len(name) == len(body) for name in names):
                     choices |= _openings(language_model)
+                if not constrain_tool_name:
+                    choices = _spelling(language_model, body, [tool.name for tool in tools.values()])
                 if choices:
                     token = max(sorted(choices), key=lambda choice: float(row[choice]))
                 else:
@@ -301,9 +303,8 @@ def decode(
                             break
                         continue
                     tool = next((tool for tool in tools.values() if tool.name == parsed.tool), None)
-                    result = Result(reason="tool not allowed")
-                    if tool:
-                        result = tool.run([parsed.input], [document])[0]
+                    assert tool
+                    result = tool.run([parsed.input], [document])[0]
                     failed = result.reason
                     if result.text is not None:
                         whole = parsed.with_result(result.text).result or ""
@@ -358,6 +359,19 @@ def _has_result(text: str) -> bool:
         if text.startswith("->", index) and not inside:
             return text[index + 2 :].split("]")[0].strip() != ""
     return False
+
+
+def _spelling(language_model: LanguageModel, body: list[int], names: Sequence[str]) -> set[int]:
+    """The tokens that go on spelling one of the names and its parenthesis; none where one is complete."""
+    wanted = [f"{name}(" for name in names]
+    if any(language_model.decode(body).startswith(one) for one in wanted):
+        return set()
+    return {
+        token
+        for token in range(len(language_model.tokenizer))
+        if (text := language_model.decode([*body, token])) != language_model.decode(body)
+        and any(one.startswith(text) or text.startswith(one) for one in wanted)
+    }
 
 
 @functools.cache

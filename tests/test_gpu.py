@@ -36,7 +36,7 @@ def test_replayed_graphs_continue_prompts_as_a_cpu_does(
     on_cpu.model.save_pretrained(tmp_path)
     on_cpu.tokenizer.save_pretrained(tmp_path)
     on_gpu = LanguageModel.from_pretrained(tmp_path, "float32", "cuda")
-    on_gpu.use_graphs()
+    on_gpu.graphs = True
     documents = random_documents(PIECES[:3], 60)
     prompts = [document.text for document in documents]
     found = [

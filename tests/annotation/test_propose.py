@@ -4,41 +4,38 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 
 from tests import reference
 from tests.annotation.build import QA, whole_windows, windows_of
-from tests.build import Patch, tiny_model, tiny_tokenizer
+from tests.build import tiny_model, tiny_tokenizer
 from toolformer.annotation.propose import choose_positions, propose, read_sample
 from toolformer.annotation.score import score
 from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.lm.batching import cached_per_batch
-from toolformer.lm.branches import Branches
 from toolformer.lm.language_model import LanguageModel
 
 
-def test_the_cache_of_a_batch_stays_within_its_budget(monkeypatch: Patch) -> None:
+def test_the_cache_of_a_batch_stays_within_its_budget() -> None:
     """A random model hardly ever ends a call: many samples of many texts grow to their limit."""
     tokenizer = tiny_tokenizer()
     model = LanguageModel(tiny_model("gpt2", len(tokenizer)), tokenizer)
     texts = [Document(f"d{n}", f"On day {n} " + "we met again " * 3) for n in range(8)]
     settings = replace(QA, max_positions=10, samples=6, max_call_tokens=30)
     held: list[int] = []
-    step = Branches.step
 
-    def measured(branches: Branches, *given: Any) -> torch.Tensor:
-        logits = step(branches, *given)
-        held.append(branches.visible.shape[0] * branches.visible.shape[2])
-        return logits
+    def measure(*given: Any) -> None:
+        seen = given[-1]["attention_mask"]  # [rows, 1, tokens, keys]
+        held.append(seen.shape[0] * seen.shape[-1])
 
-    monkeypatch.setattr(Branches, "step", measured)
+    hook = model.model.register_forward_pre_hook(measure, with_kwargs=True)
     found, cached = [], []
     for model.batch_tokens in (256, 10**6):
         held.clear()
         proposals = propose(model, settings, whole_windows(model, texts))
         found.append([[candidate.text for candidate in proposal.candidates] for proposal in proposals])
         cached.append(max(held))
+    hook.remove()
     assert found[0] == found[1] and [len(calls) for calls in found[0]] == [60] * 8
     assert cached[0] <= cached_per_batch(256) < cached[1]
 

@@ -1,6 +1,5 @@
-"""The size of a batch: by a GPU's memory, and halved when that is full."""
+"""The size of a batch: halved when a GPU's memory is full."""
 
-import re
 from collections.abc import Sequence
 
 import pytest
@@ -9,12 +8,15 @@ import torch
 from tests.build import CALLING, DOCUMENTS, PROMPTS, Shout, full_gpu, tools
 from tests.decoding.build import CALLING_SETTINGS, decoded
 from toolformer.data import Document
+from toolformer.decoding.completion import Request
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
-from toolformer.lm.memory import Memory
 from toolformer.tools.base import Result
 from toolformer.tools.runtime import ToolRuntime
+
+
+REQUESTS = [Request(prompt, document, 9) for prompt, document in zip(PROMPTS, DOCUMENTS, strict=True)]
 
 
 def test_a_full_gpu_halves_the_batch_once(
@@ -22,8 +24,8 @@ def test_a_full_gpu_halves_the_batch_once(
 ) -> None:
     def complete() -> list[Completion]:
         finished.clear()
-        return Decoder(language_model, tools(), batch_size=2).complete(
-            PROMPTS, DOCUMENTS, max_new_tokens=9, on_batch=lambda numbers, _: finished.extend(numbers)
+        return Decoder(language_model, tools(), batch_size=2).answers(
+            REQUESTS, lambda some: finished.extend(some)
         )
 
     finished: list[int] = []
@@ -64,16 +66,3 @@ def test_scoring_halves_its_passes_once_when_the_gpu_is_full(tiny_gpt2: Language
     with full_gpu(decoder.language_model, {1}):
         assert decoder.score_texts(PROMPTS) == expected
     assert decoder.language_model.batch_tokens == 1024
-
-
-def test_an_automatic_batch_is_sized_by_a_gpus_memory(
-    language_model: LanguageModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "toolformer")
-    expected = Decoder(language_model, tools()).complete(PROMPTS, DOCUMENTS, max_new_tokens=9)
-    assert caplog.messages == []
-    monkeypatch.setattr(LanguageModel, "gpu_memory", lambda self: Memory(1000, 256, 16 * 10**6))
-    decoder = Decoder(language_model, tools())
-    with full_gpu(language_model, {3}):
-        assert decoder.complete(PROMPTS, DOCUMENTS, max_new_tokens=9) == expected
-    assert re.findall(r"batch_size=(\d+)", caplog.text) == ["16", "8", "8"], "halved for good"

@@ -30,22 +30,25 @@ def test_executed_calls_are_the_reference(architecture: str) -> None:
         assert k < 20 or max(len(completion.calls) for completion in found) == max_calls
 
 
-@pytest.mark.parametrize(
-    ("pieces", "reason"),
-    [
-        (["[ZZ(ab) -> AB 1]"], "tool not allowed"),
-        (["[QAZZ(ab) -> AB 1]", "people ab) -> AB 1]"], "tool not allowed"),
-        (["[QA(ab [QA(ab [QA(ab [QA(ab [QA(ab", "people ab) -> AB 1]"], "call not ended"),
-    ],
-)
-def test_a_constrained_call_has_a_whole_name_and_no_inner_call(pieces: list[str], reason: str) -> None:
-    model = taught_model("llama", *PIECES[:3], *pieces)
+def test_a_constrained_call_has_no_inner_call() -> None:
+    model = taught_model("llama", *PIECES[:3], "[QA(ab [QA(ab [QA(ab [QA(ab [QA(ab", "people ab) -> AB 1]")
     free, expected = decode_both_ways(model, CALLING, **CALLING_SETTINGS, constrain_tool_name=False)
     assert free == expected
     constrained, expected = decode_both_ways(model, CALLING, **CALLING_SETTINGS)
     assert constrained == expected
-    few, many = ([one.failed for one in found].count(reason) for found in (constrained, free))
+    few, many = ([one.failed for one in found].count("call not ended") for found in (constrained, free))
     assert few < many
+
+
+@pytest.mark.parametrize("constrain", [True, False])
+@pytest.mark.parametrize("pieces", [["[ZZ(ab) -> AB 1]"], ["[QAZZ(ab) -> AB 1]", "people ab) -> AB 1]"]])
+def test_a_call_has_the_name_of_a_tool(pieces: list[str], constrain: bool) -> None:
+    """Whatever the model would name: with free names the tokens that spell it are free."""
+    model = taught_model("llama", *PIECES[:3], *pieces)
+    found, expected = decode_both_ways(model, CALLING, **CALLING_SETTINGS, constrain_tool_name=constrain)
+    assert found == expected
+    assert any(one.calls or one.failed for one in found)
+    assert {call.tool for one in found for call in one.calls} <= {"QA", "Calculator", "Calendar"}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from lm_eval.api.instance import Instance
 
 from tests.build import SVAMP, Log, Patch, Recorder, force, wait_for, write
 from toolformer.calls import ApiCall, linearise
+from toolformer.decoding.completion import Request
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.decoding.lm_eval_model import CHARACTERS_AT_ONCE, ToolformerLM
 from toolformer.decoding.prompted import PromptedDecoder
@@ -30,18 +31,19 @@ class Scripted(Decoder):
 
     fail_after: int | None = None
 
-    def complete(self, prompts: Sequence[str], documents: Any = None, **options: Any) -> list[Completion]:
-        self.asked = [*getattr(self, "asked", []), (list(prompts), list(documents), options)]
-        calls = "calendar" in options["allowed"]
-        answer = " It is 5." if calls else " none"
-        found = [
-            Completion(f" [Calendar() -> {d.date}]{answer}" if calls else answer, answer) for d in documents
-        ]
-        for start in range(0, len(prompts), 2):
+    def answers(self, requests: Sequence[Request], on_finished: Any = None, strict: bool = False) -> list[Completion]:
+        if requests:
+            self.asked = [*getattr(self, "asked", []), list(requests)]
+        found = []
+        for request in requests:
+            calls = "calendar" in (request.tools or ())
+            answer = " It is 5." if calls else " none"
+            call = f" [Calendar() -> {request.document.date}]" if calls else ""
+            found.append(Completion(f"{call}{answer}", answer))
+        for start in range(0, len(requests), 2):
             if self.fail_after is not None and start >= self.fail_after:
                 raise KeyboardInterrupt
-            batch = list(range(start, min(start + 2, len(prompts))))
-            options["on_batch"](batch, [found[n] for n in batch])
+            on_finished(dict(list(enumerate(found))[start : start + 2]))
         return found
 
 
@@ -57,10 +59,10 @@ def test_tools_get_the_date_of_the_example(tiny_gpt2: LanguageModel) -> None:
     model.switched_off = {"moons_quiz": ["calendar", "abacus"]}
     requests = [*(instance("a", doc_id=n) for n in range(3)), instance("b", "moons_quiz")]
     assert model.generate_until(requests) == [" It is 5."] * 3 + [" none"]
-    [(prompts, documents, options), (_, _, without)] = scripted.asked
-    assert prompts == ["a"] * 3 and [document.date.day for document in documents] == [1, 2, 3]
-    assert options["max_new_tokens"] == 8 and options["stop"] == ()
-    assert options["allowed"] == ["calendar"] and without["allowed"] == []
+    [requests] = scripted.asked
+    assert [(request.prompt, request.limit, request.stop) for request in requests] == [("a", 8, ())] * 3 + [("b", 8, ())]
+    assert [request.document.date.day for request in requests] == [1, 2, 3, 1]
+    assert [request.tools for request in requests] == [{"calendar"}] * 3 + [set()]
     record = model.records[2]
     assert (record.task, record.doc_id) == ("dateset", 2)
     assert record.completion.text == " [Calendar() -> 2021-03-03] It is 5."
@@ -79,7 +81,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tiny_gpt2: LanguageModel, tmp_p
     with AnswerFile(path) as file:
         model = ToolformerLM(scripted, file, progress=False)
         answers = model.generate_until(requests)
-    assert scripted.asked[0][0] == [f"prompt {n}" for n in range(3, 7)]
+    assert [request.prompt for request in scripted.asked[0]] == [f"prompt {n}" for n in range(3, 7)]
     assert all(record.seconds is not None for record in model.records)
     scripted.asked = []
     with AnswerFile(path) as file:
@@ -123,9 +125,9 @@ def test_the_gold_answer_is_scored_behind_the_result_of_the_call(
     }
 
     class Answers(Decoder):
-        def complete(self, prompts: Sequence[str], *_: Any, on_batch: Any, **__: Any) -> list[Completion]:
-            found = [written[prompt] for prompt in prompts]
-            on_batch(range(len(prompts)), found)
+        def answers(self, requests: Sequence[Request], on_finished: Any = None, strict: bool = False) -> list[Completion]:
+            found = [written[request.prompt] for request in requests]
+            on_finished(dict(enumerate(found)))
             return found
 
     requests = [instance("a"), instance("b", doc_id=1), instance("b", "svamp", 2)]
@@ -227,7 +229,7 @@ def test_an_answer_is_only_used_for_what_it_answered(tiny_gpt2: LanguageModel, t
     same = instance("a")
     assert asks(same) and not asks(same)
     assert asks(same, k=3) and asks(same, constrain_tool_name=False) and asks(same, {"checkpoint": "other"})
-    assert asks(same, off={"dateset": ["qa"]}) and asks(instance("a", doc_id=1)), "the tools, the date"
+    assert asks(same, off={"dateset": ["calendar"]}) and asks(instance("a", doc_id=1)), "the tools, the date"
     assert asks(instance("b")) and asks(instance("a", until=["\n"])) and not asks(same)
 
 

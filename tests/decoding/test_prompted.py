@@ -49,23 +49,15 @@ def test_every_tool_is_shown_by_four_sentences_with_a_call(kind: type[Tool]) -> 
             assert Calendar().run([""], [Document("d", "", date=day)])[0].text == call.result
 
 
-class Counting(LanguageModel):
-    """Counts the tokens that it is fed."""
-
-    fed = 0
-
-    def forward(self, ids: Any, *arguments: Any, **named: Any) -> Any:
-        self.fed += ids.numel()
-        return super().forward(ids, *arguments, **named)
-
-
 def test_prompts_behind_examples_decode_like_one_at_a_time() -> None:
-    taught = taught_model("gpt2", *PIECES)
-    model, whole = Counting(taught.model, taught.tokenizer), SEPARATOR.join(IN_TURN)
-    model.fed = 0  # what it was fed to be made
+    model, whole, fed = taught_model("gpt2", *PIECES), SEPARATOR.join(IN_TURN), []
+    hook = model.model.register_forward_pre_hook(
+        lambda _, __, named: fed.append(named["input_ids"].numel()), with_kwargs=True
+    )
     silent = PromptedDecoder(model, tools(), examples=SHOWN, k=0)  # type: ignore[arg-type]
     silent.complete(CALLING, DOCUMENTS, max_new_tokens=1)
-    assert len(model.encode(whole)) < model.fed < len(CALLING) * len(model.encode(whole))
+    hook.remove()
+    assert len(model.encode(whole)) < sum(fed) < len(CALLING) * len(model.encode(whole))
     decoder = PromptedDecoder(model, tools(), examples=SHOWN, batch_size=3, **LIMITS)  # type: ignore[arg-type]
     found = decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12)
     for prompt, document, completion in zip(CALLING, DOCUMENTS, found, strict=True):

@@ -6,10 +6,11 @@ from dataclasses import asdict
 import pytest
 
 from tests import reference
-from tests.build import Recorder, taught_model
+from tests.build import Patch, Recorder, taught_model
 from toolformer.data import Document
-from toolformer.decoding.completion import Task
+from toolformer.decoding.completion import Completion
 from toolformer.decoding.decoder import Decoder
+from toolformer.decoding.row import Row, Writer
 from toolformer.decoding.settings import Decoding, cache_key_fields, policy_label
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result, Tool
@@ -34,21 +35,28 @@ def model() -> LanguageModel:
     return taught_model("llama", *PIECES)
 
 
-def tokens(model: LanguageModel, prompts: list[str], size: int) -> dict[int, list[int]]:
+def tokens(monkeypatch: Patch, model: LanguageModel, prompts: list[str], size: int) -> dict[int, list[int]]:
     """All tokens of each prompt, its continuation, calls and results."""
+    ids: dict[int, list[int]] = {}
+    finish = Writer.finish
+
+    def finished(self: Writer, row: Row) -> Completion:
+        ids[row.number] = row.ids
+        return finish(self, row)
+
+    monkeypatch.setattr(Writer, "finish", finished)
     decoder = Decoder(model, tools(), batch_size=size, **LIMITS)  # type: ignore[arg-type]
-    documents = [Document(prompt, prompt) for prompt in prompts]
-    task = Task(prompts, documents, 5)
-    rows, writer = decoder.begin(task)
-    ended = decoder.continue_rows(decoder.queue(rows, task), writer)
-    return {row.index: row.context + row.written for some in ended for row in some}
+    decoder.complete(prompts, [Document(prompt, prompt) for prompt in prompts], max_new_tokens=5)
+    return ids
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(500, marks=pytest.mark.real)])
-def test_several_calls_are_decoded_alike_in_batches(model: LanguageModel, count: int) -> None:
+def test_several_calls_are_decoded_alike_in_batches(
+    monkeypatch: Patch, model: LanguageModel, count: int
+) -> None:
     chance = random.Random(1)
     prompts = [" ".join(chance.choices(WORDS, k=chance.randint(1, 9))) for _ in range(count)]
-    batched = tokens(model, prompts, 16)
+    batched = tokens(monkeypatch, model, prompts, 16)
     several = 0
     for n, prompt in enumerate(prompts):
         expected, ids = reference.decode(model, prompt, 5, tools(), Document(prompt, prompt), **LIMITS)  # type: ignore[arg-type]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.build import SVAMP, Patch, Recorder, steer, write
-from toolformer.decoding.batch import Row
 from toolformer.decoding.decoder import Decoder
+from toolformer.decoding.row import Row
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.decoding.recording import AnswerFile
 from toolformer.evaluation import suite
@@ -141,14 +141,14 @@ def scripted(monkeypatch: Patch, model: LanguageModel, plans: Mapping[str, Plan]
         if start and "]" in call:
             result, _, read = call.partition("-> ")[2].partition("]")
             return plan.reads(result)[len(read) :]
-        if start and row.call_start is not None:
+        if start and row.call is not None:
             return f"{plan.forced if forced else plan.call} ->"[len(call) :]
         if row.may_call and plan.call:
             return f"{plan.before} ["[len(said) :]
         return plan.free[len(said) :]
 
     def following(decoder: Decoder, row: Row) -> int:
-        rest = wanted(row, model.decode(row.context + row.written), forced=decoder.k == ANY_RANK)
+        rest = wanted(row, model.decode(row.ids), forced=decoder.k == ANY_RANK)
         return model.encode(rest)[0] if rest else 0
 
     steer(monkeypatch, following)

@@ -24,7 +24,6 @@ from toolformer.jobs.config import Config, compose, validate
 from toolformer.jobs.share import Chunk
 from toolformer.lm import loading, text_generator
 from toolformer.lm.language_model import LanguageModel
-from toolformer.lm.memory import Memory
 
 
 @pytest.fixture
@@ -192,8 +191,7 @@ def test_a_worker_has_the_configured_threads_and_batches(tmp_path: Path, tiny_fo
 def test_a_full_gpu_halves_the_batches_once(
     place: Place, tmp_path: Path, caplog: Log, monkeypatch: Patch, words: list[str], first: int
 ) -> None:
-    """Those of a number, and those by the GPU's memory; each later shard begins with the half."""
-    monkeypatch.setattr(LanguageModel, "gpu_memory", lambda self: Memory(10_000, 500, 2**30))
+    """Those of a number, and those by the device; each later shard begins with the half."""
     one, two, three = (
         Chunk(name, [Document("d", f"On day {day} we met.", date=datetime.date(2021, 3, 1))])
         for day, name in enumerate(("one", "two", "three"))
@@ -230,7 +228,7 @@ def test_a_full_gpu_halves_the_batches_once(
 def test_batches_of_workers_on_a_machine_with_three_gpus(
     monkeypatch: Patch, words: list[str], workers: int, is_shared: bool
 ) -> None:
-    """A worker that has a GPU to itself sizes its batches by that GPU's memory."""
+    """A worker that has a GPU to itself has a GPU's batches."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     config = validate(compose("generate", words))

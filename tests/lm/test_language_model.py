@@ -3,9 +3,6 @@
 Likelihoods of whole texts are held to lm-eval's own in `tests/decoding/test_parity.py`.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 import torch
 
@@ -49,23 +46,16 @@ def test_greedy_texts_are_those_of_stock_generate(language_model: LanguageModel)
     assert language_model.generate(["red"], 8, stop=[stop]) == [texts[2][: texts[2].index(stop)]]
 
 
-class Reading(LanguageModel):
-    """Keeps the contexts that it reads."""
-
-    contexts: Sequence[Sequence[int]] = ()
-
-    def prefill(self, contexts: Sequence[Sequence[int]], *more: Any) -> Any:
-        self.contexts = [*self.contexts, *contexts]
-        return super().prefill(contexts, *more)
-
-
 def test_a_prompt_that_is_cut_keeps_its_bos(tiny_gpt2: LanguageModel) -> None:
-    model = Reading(tiny_gpt2.model, tiny_gpt2.tokenizer)
+    model, read = LanguageModel(tiny_gpt2.model, tiny_gpt2.tokenizer), []
     model.bos_ids = [7]
-    model.contexts = ()
+    hook = model.model.register_forward_pre_hook(
+        lambda _, __, named: read.append(named["input_ids"].tolist()), with_kwargs=True
+    )
     long = "red " * 600 + "number"
     model.generate([long], max_new_tokens=4)
-    assert model.contexts == [[7, *model.encode(long)[-(model.context_length - 5) :]]]
+    hook.remove()
+    assert read[0] == [[7, *model.encode(long)[-(model.context_length - 5) :]]]
 
 
 def test_new_tokens_that_leave_no_room_for_a_prompt_are_refused(tiny_gpt2: LanguageModel) -> None:
@@ -74,7 +64,7 @@ def test_new_tokens_that_leave_no_room_for_a_prompt_are_refused(tiny_gpt2: Langu
 
 
 def test_no_pass_has_more_tokens_than_a_batch(tiny_gpt2: LanguageModel) -> None:
-    model = Reading(tiny_gpt2.model, tiny_gpt2.tokenizer)
+    model = LanguageModel(tiny_gpt2.model, tiny_gpt2.tokenizer)
     model.batch_tokens, sizes = 64, []
     hook = model.model.register_forward_pre_hook(
         lambda _, __, named: sizes.append(named["input_ids"].numel()), with_kwargs=True

@@ -1,7 +1,7 @@
 """Step 1: where the model would start a call, and which calls it writes there (paper, section 2, sampling).
 
 One forward pass of [P_a(x), x] gives every start probability; its cache then serves all k·m samples of the text, which
-grow from it as branches (see `branches.Branches`). The random draws are keyed by document, tool, position and sample, so
+grow from it as branches (see `rows.Rows`). The random draws are keyed by document, tool, position and sample, so
 batch size, order and resumption do not change them.
 """
 
@@ -21,8 +21,8 @@ from toolformer.annotation.gumbel_sampling import draw, draw_keys
 from toolformer.annotation.positions import POSITIONS
 from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, parse
 from toolformer.lm.batching import batches, cached_per_batch, rows_per_batch
-from toolformer.lm.branches import Branches, Prefix
 from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.rows import Rows
 from toolformer.tools.limits import CALL_TOO_LONG
 from toolformer.tools.prompt_sets import UNPROMPTED
 
@@ -56,15 +56,16 @@ def propose(
         return []
     # The blank after "Input:" may share a token with the text's first word, so it is left to each text.
     prompt = language_model.encode(settings.prompt.prefix().rstrip())
-    prefix = language_model.prefix(language_model.bos_ids + prompt) if prompt else None
+    head = language_model.bos_ids + prompt if prompt else []
     proposals: dict[int, Proposal] = {}
-    for numbers in _batches(windows, settings, len(prefix.ids) if prefix else 1, language_model.batch_tokens):
+    for numbers in _batches(windows, settings, len(head) or 1, language_model.batch_tokens):
         if proposals:
             on_progress(len(proposals))
         batch = [windows[n] for n in numbers]
-        probabilities, branches = _start_probabilities(language_model, settings, batch, prefix)
+        rows = language_model.rows([head] if head else ())
+        probabilities, lengths = _start_probabilities(language_model, settings, batch, rows)
         chosen = _choose(language_model, settings, batch, probabilities)
-        sampled = _sample(language_model, settings, branches, chosen, seed)
+        sampled = _sample(language_model, settings, rows, lengths, chosen, seed)
         for n, positions, candidates in zip(numbers, chosen, sampled, strict=True):
             proposals[n] = Proposal(windows[n], len(positions), candidates)
     return [proposals[n] for n in range(len(windows))]
@@ -127,24 +128,22 @@ def _batches(
 
 
 def _start_probabilities(
-    language_model: LanguageModel, settings: ToolSettings, windows: Sequence[Window], prefix: Prefix | None
-) -> tuple[list[list[float]], Branches]:
-    """p_i = p(<API> | P_a(x), x_1..x_{i-1}) for every i of each window, and the cache of [P_a(x), x]."""
+    language_model: LanguageModel, settings: ToolSettings, windows: Sequence[Window], rows: Rows
+) -> tuple[list[list[float]], list[int]]:
+    """p_i = p(<API> | P_a(x), x_1..x_{i-1}) for every i of each window; rows 0, 1, ... are [P_a(x), x], of these lengths."""
     prompts = [
         language_model.bos_ids + language_model.encode(settings.prompt.fill(window.text))
         for window in windows
     ]
-    shared = prefix if prefix and all(ids[: len(prefix.ids)] == prefix.ids for ids in prompts) else None
-    head = len(shared.ids) if shared else 0
-    contexts = [ids[head:] + window.ids for ids, window in zip(prompts, windows, strict=True)]
+    contexts = [ids + window.ids for ids, window in zip(prompts, windows, strict=True)]
     # The prompt's last token predicts x_1, x_{i-1} predicts x_i, and the text's last token is not used. Without a prompt
     # and a BOS nothing predicts x_1: no call starts there.
     ahead = 1 if prompts[0] else 0
     counts = [len(window.ids) + ahead for window in windows]
-    logits, branches = language_model.prefill(contexts, shared, counts)
-    logits = logits.float()
+    logits = rows.read(range(len(windows)), contexts, every=counts).float()
     starts = (logits[:, language_model.start_id] - logits.logsumexp(-1)).exp().cpu()
-    return [[0.0] * (1 - ahead) + row[:-1].tolist() for row in starts.split(counts)], branches
+    probabilities = [[0.0] * (1 - ahead) + row[:-1].tolist() for row in starts.split(counts)]
+    return probabilities, [len(ids) for ids in contexts]
 
 
 def _choose(
@@ -169,38 +168,35 @@ def _choose(
 def _sample(
     language_model: LanguageModel,
     settings: ToolSettings,
-    branches: Branches,
+    rows: Rows,
+    lengths: Sequence[int],
     chosen: Sequence[Sequence[Candidate]],
     seed: int,
 ) -> list[list[Candidate]]:
-    """The samples at the chosen positions of each context of `branches`."""
+    """The samples at the chosen positions of each row, of so many tokens."""
     sampled: list[list[Candidate]] = [[] for _ in chosen]
-    if not (tried := [n for n, positions in enumerate(chosen) if positions]):
+    for row, positions in enumerate(chosen):
+        if positions:
+            rows.fork(row, [lengths[row] - (c.window.end - c.token_position) for c in positions])
+        else:
+            rows.free(row)
+    tried = [(row, candidate) for row, positions in enumerate(chosen) for candidate in positions]
+    if not tried:
         return sampled
-    branches.keep_rows(tried)
     name = variants.forced_name(language_model, settings)
-    # How many of the text's last tokens each column does not see, [rows, columns].
-    hidden = _rectangle([[c.window.end - c.token_position for c in chosen[n]] for n in tried])
-    branches.hide_last(hidden)
     for token in (language_model.start_id, *name):
-        logits = branches.step(torch.full(hidden.shape, token))
-    samples = [
-        (row, column, candidate, n)
-        for row, context in enumerate(tried)
-        for column, candidate in enumerate(chosen[context])
-        for n in range(settings.samples)
-    ]
-    keys = np.stack([_keys(settings, candidate, n, seed) for _, _, candidate, n in samples])
-    rows, columns = (np.array([sample[axis] for sample in samples]) for axis in (0, 1))
+        logits = rows.step(range(len(tried)), [token] * len(tried))
+    samples = [(row, candidate, n) for row, candidate in tried for n in range(settings.samples)]
+    keys = np.stack([_keys(settings, candidate, n, seed) for _, candidate, n in samples])
     # A call's name counts too.
     keys = keys[:, : max(1, settings.max_call_tokens - len(name))]
-    written = _write(language_model, settings, _Tree(branches, logits, rows, columns), keys, tuple(name))
+    branches = np.arange(len(tried)).repeat(settings.samples)
+    tree = _Tree(rows, logits, np.array([row for row, _, _ in samples]), branches)
+    written = _write(language_model, settings, tree, keys, tuple(name))
     read = functools.cache(lambda ids: read_sample(language_model.decode(ids), settings))
-    for (row, _, candidate, n), ids in zip(samples, written, strict=True):
+    for (row, candidate, n), ids in zip(samples, written, strict=True):
         text, call, reason = read(ids)
-        sampled[tried[row]].append(
-            replace(candidate, sample=n, text=text, call=call, status=reason or SCORED)
-        )
+        sampled[row].append(replace(candidate, sample=n, text=text, call=call, status=reason or SCORED))
     return sampled
 
 
@@ -239,46 +235,33 @@ def _write(
 
 @dataclass
 class _Tree:
-    """Samples that grow from the positions of several contexts.
+    """Samples that grow from the positions of several rows.
 
     Samples of one position that have drawn the same tokens so far share a branch: it is computed once.
     """
 
-    branches: Branches
+    store: Rows
     logits: torch.Tensor
-    """Of the next token of each branch [contexts, columns, vocabulary]."""
+    """Of the next token of each branch [branches, vocabulary]."""
     rows: np.ndarray
-    """The context of each growing sample, rising."""
-    columns: np.ndarray
-    """The branch of each growing sample in its context."""
+    """The row of each growing sample, rising."""
+    branches: np.ndarray
+    """The branch of each growing sample."""
 
     def draw(self, keys: np.ndarray, temperature: float) -> np.ndarray:
         """A token for each growing sample; the only wait for a GPU in a step."""
-        rows = torch.from_numpy(self.rows * self.logits.shape[1] + self.columns)
-        return draw(self.logits.flatten(0, 1), torch.from_numpy(keys), rows, temperature).cpu().numpy()
+        rows = torch.from_numpy(self.branches)
+        return draw(self.logits, torch.from_numpy(keys), rows, temperature).cpu().numpy()
 
     def feed(self, growing: np.ndarray, tokens: np.ndarray) -> None:
-        """Goes on with the samples of the mask `growing`, which read `tokens`, and with their contexts."""
-        rows, columns = self.rows[growing], self.columns[growing]
-        _, width, vocabulary = self.logits.shape
-        branch = (rows * width + columns) * vocabulary + tokens
+        """Goes on with the samples of the mask `growing`, which read `tokens`, and with their rows."""
+        for row in np.setdiff1d(self.rows, self.rows[growing]):
+            self.store.free(int(row))
+        self.rows = self.rows[growing]
+        branch = self.branches[growing] * self.logits.shape[-1] + tokens
         _, first, branch = np.unique(branch, return_index=True, return_inverse=True)
-        # Branches in the order of their first samples, which is also the contexts' order.
+        # Branches in the order of their first samples, which is also that of the rows.
         order = first.argsort()
-        first, branch = first[order], order.argsort()[branch]
-        contexts, counts = np.unique(rows[first], return_counts=True)
-        starts = counts.cumsum() - counts
-        if len(contexts) < len(self.logits):
-            self.branches.keep_rows(contexts.tolist())
-        # Shorter rows repeat their last branch, whose results are ignored.
-        shape = first[starts[:, None] + np.minimum(np.arange(counts.max()), counts[:, None] - 1)]
-        self.branches.select(torch.from_numpy(columns[shape]))
-        self.logits = self.branches.step(torch.from_numpy(tokens[shape]))
-        self.rows = np.searchsorted(contexts, rows)
-        self.columns = branch - starts[self.rows]
-
-
-def _rectangle(rows: Sequence[Sequence[int]]) -> torch.Tensor:
-    """[rows, longest]: shorter rows repeat their last entry, whose results are ignored."""
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[row[-1]] * (longest - len(row))] for row in rows])
+        first, before = first[order], self.branches[growing]
+        self.logits = self.store.step(before[first].tolist(), tokens[first].tolist())
+        self.branches = order.argsort()[branch]

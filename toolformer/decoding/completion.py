@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -54,22 +54,19 @@ class Completion:
 
 
 @dataclass(frozen=True)
-class Task:
-    """Prompts to continue, each by at most `max_new_tokens` tokens outside of calls."""
+class Request:
+    """A prompt to continue."""
 
-    prompts: Sequence[str]
-    documents: Sequence[Document]
-    """What tools may know of each prompt (its date)."""
-    max_new_tokens: int
-    stop: Sequence[str] = ()
-    """Texts outside of calls that end a continuation."""
-    allowed: Collection[str] | None = None
+    prompt: str
+    document: Document
+    """What tools may know of it: its date, its article."""
+    limit: int
+    """Tokens outside of calls at most."""
+    stop: tuple[str, ...] = ()
+    """Texts outside of calls that end the continuation."""
+    tools: frozenset[str] | None = None
     """The tools that may be called, by key; None for all."""
-    strict: bool = False
-    """Whether a prompt that does not fit is a UserError; otherwise it loses its beginning, with a line in the log."""
-    head: str = ""
-    """A text that most prompts begin with: the model reads it once."""
 
     def keys(self, tools: Iterable[str]) -> list[str]:
-        """Those of the tools that may be called."""
-        return [key for key in tools if self.allowed is None or key in self.allowed]
+        """Those of the tools that may be called, in their order."""
+        return [key for key in tools if self.tools is None or key in self.tools]

@@ -1,30 +1,33 @@
 """Greedy decoding, except that a call starts when its start token is among the k most likely (paper, section 4.2).
 
-A batch stays full: rows write side by side, one token per step, and the next prompt takes the place of a row that ends.
-Calls are run together, tool by tool, when a sixteenth of the rows waits for a result; short results are read one token per
-step beside the other rows. No text that the model wrote is tokenised again, and no token is read twice.
+A batch stays full: rows write side by side, one token per step, and the next prompt takes the place of a row that ends, whatever
+its limit, stop texts and tools. Calls that cost less than a step run at once; others are run together, tool by tool, when a
+sixteenth of the rows waits for a result. Short results are read one token per step beside the other rows. No text that the model
+wrote is tokenised again, and no token is read twice.
 """
 
 import functools
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 import torch
 
 from toolformer.calls import END
 from toolformer.data import Document
-from toolformer.decoding.batch import Batch, Queue, Row
-from toolformer.decoding.call_state import PendingCall, Writer, execute
-from toolformer.decoding.completion import Completion, Task
-from toolformer.decoding.policy import ToolNames, starts_call
-from toolformer.decoding.recording import Question
-from toolformer.decoding.settings import BATCH_SIZE, Decoding, cache_key_fields
+from toolformer.decoding.completion import Completion, Request
+from toolformer.decoding.policy import TIES, ToolNames, likeliest, starts_call
+from toolformer.decoding.row import Row, State, Writer
+from toolformer.decoding.settings import Decoding, cache_key_fields
 from toolformer.errors import UserError
+from toolformer.lm import memory
+from toolformer.lm.batching import shared_heads
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.memory import BatchSize
+from toolformer.lm.rows import Rows
 from toolformer.tools.base import Tool
 
 log = logging.getLogger(__name__)
@@ -35,6 +38,8 @@ WAITING_SHARE = 0.0625
 """Share of a batch's rows that have to wait for a result before calls are run: a tool runs several at once faster."""
 READ_BY_STEPS = 16
 """Tokens of a result that a row reads one by one, beside the others' steps; more are read at once."""
+AHEAD = 0.5
+"""Prompts that are read together, before there is a place for them, as a share of a batch: a few are read no faster than many."""
 
 
 @dataclass(eq=False)
@@ -60,11 +65,14 @@ class Decoder(Decoding):
         """The language model, as part of the keys of all answers."""
         return {"model": self.language_model.name, "dtype": str(self.language_model.dtype)}
 
-    def cache_key(self, question: Question) -> Any:
-        """Everything besides the language model that decides the answer to a question."""
+    def cache_key(self, request: Request) -> Any:
+        """Everything besides the language model that decides the answer to a request."""
         others = ("language_model", "tools")
         settings = {key.name: getattr(self, key.name) for key in fields(self) if key.name not in others}
-        return [cache_key_fields(settings, self.tools), asdict(question)]
+        keys, document = request.keys(self.tools), request.document
+        date = document.date.isoformat() if document.date else None
+        asked = [request.prompt, request.limit, request.stop, sorted(keys), date, document.source_id]
+        return [cache_key_fields(settings, keys), asked]
 
     @property
     def text_settings(self) -> Any:
@@ -95,39 +103,56 @@ class Decoder(Decoding):
         """Tokens of a forward pass when texts are scored."""
         return BatchSize("engine.batch_tokens", self.language_model.batch_tokens)
 
+    @functools.cached_property
+    def size(self) -> BatchSize:
+        """Prompts that are completed together."""
+        size = memory.batch_rows(self.language_model.device) if self.batch_size == "auto" else self.batch_size
+        return BatchSize("decoding.batch_size", size)
+
     def complete(
         self,
         prompts: Sequence[str],
         documents: Sequence[Document] | None = None,
         *,
-        on_batch: Callable[[list[int], list[Completion]], object] | None = None,
-        **task: Any,
+        max_new_tokens: int,
+        stop: Sequence[str] = (),
+        allowed: Iterable[str] | None = None,
+        strict: bool = False,
     ) -> list[Completion]:
-        """Continues each prompt; the other arguments are the fields of `Task`.
+        """Continues each prompt by at most `max_new_tokens` tokens outside of calls, with the tools `allowed`, by key, or all.
 
-        `on_batch` is called with the prompts' indices and completions as soon as they are finished. UserError if the
-        context has no room for any prompt.
+        UserError if the context has no room for a continuation, or with `strict` for a whole prompt.
         """
         documents = documents or [Document(doc_id=str(n), text=prompt) for n, prompt in enumerate(prompts)]
+        tools = None if allowed is None else frozenset(allowed)
+        requests = [
+            Request(prompt, document, max_new_tokens, tuple(stop), tools)
+            for prompt, document in zip(prompts, documents, strict=True)
+        ]
+        return self.answers(requests, strict=strict)
+
+    def answers(
+        self,
+        requests: Sequence[Request],
+        on_finished: Callable[[Mapping[int, Completion]], object] = lambda finished: None,
+        strict: bool = False,
+    ) -> list[Completion]:
+        """The completions of requests of any kinds; `on_finished` hears of them by number as soon as they are finished.
+
+        A prompt that does not fit is a UserError if `strict`; otherwise it loses its beginning, with a line in the log.
+        """
         completions: dict[int, Completion] = {}
 
         def complete_rest() -> None:
-            rest = [n for n in range(len(prompts)) if n not in completions]
-            some = Task([prompts[n] for n in rest], [documents[n] for n in rest], **task)
-            with closing(self.batches(some)) as batches:
+            rest = [n for n in range(len(requests)) if n not in completions]
+            with closing(self.batches([requests[n] for n in rest], strict)) as batches:
                 for batch in batches:
                     finished = {rest[n]: completion for n, completion in batch.items()}
                     completions.update(finished)
-                    if on_batch and finished:
-                        on_batch(list(finished), list(finished.values()))
+                    on_finished(finished)
 
         self.size.attempt(complete_rest)
-        return [completions[n] for n in range(len(prompts))]
-
-    @functools.cached_property
-    def size(self) -> BatchSize:
-        """Prompts that are completed together, as last chosen."""
-        return BatchSize("decoding.batch_size", 1)
+        return [completions[n] for n in range(len(requests))]
 
     @functools.cached_property
     def k_by_name(self) -> dict[str, float]:
@@ -135,49 +160,46 @@ class Decoder(Decoding):
         by_tool = self.by_tool or {}
         return {tool.name: by_tool.get(key, self.k) for key, tool in self.tools.items()} if by_tool else {}
 
-    def batches(self, task: Task) -> Generator[dict[int, Completion], None, None]:
-        """Completions by the number of their prompt, as soon as they are finished."""
-        rows, writer = self.begin(task)
-        model = self.language_model
-        head = model.bos_ids + model.encode(task.head) if task.head else ()
-        queue = self.queue(rows, task, head)
-        for ended in self.continue_rows(queue, writer):
-            yield {row.index: writer.completion(row) for row in ended}
+    @torch.inference_mode()
+    def batches(
+        self, requests: Sequence[Request], strict: bool = False
+    ) -> Generator[dict[int, Completion], None, None]:
+        """Completions by the number of their request, as soon as they are finished."""
+        queue = deque(self.begin(requests, strict))
+        steps = Steps(self, self._writer(requests), self.language_model.rows(shared_heads([row.ids for row in queue])))
+        while steps.batch or queue or steps.ahead:
+            ended = steps.fill(queue, self.size.value)
+            if steps.batch:
+                ended += steps.step()
+            if ended:
+                yield {row.number: steps.writer.finish(row) for row in ended}
 
-    def begin(self, task: Task) -> tuple[list[Row], Writer]:
-        """The prompts as rows, longest first, and their writer."""
+    def begin(self, requests: Sequence[Request], strict: bool = False) -> list[Row]:
+        """The requests as rows: those that may take longest first, and of these the longest prompts."""
         model = self.language_model
-        encoded = [model.bos_ids + model.encode(prompt) for prompt in task.prompts]
+        encoded = [model.bos_ids + model.encode(request.prompt) for request in requests]
         encoded = [ids or model.start_ids() for ids in encoded]
-        cut = self._fit(encoded, task.max_new_tokens, task.strict)
-        keys = task.keys(sorted(self.tools))
-        enabled = self.mode == "tools" and self.k > 0 and bool(keys) and self.max_calls > 0
-        rows = [
-            Row(n, task.documents[n], encoded[n], encoded[n], may_call=enabled, prompt_cut=cut[n])
-            for n in sorted(range(len(encoded)), key=lambda n: (-len(encoded[n]), n))
+        cut = self._fit(encoded, [request.limit for request in requests], strict)
+        enabled = self.mode == "tools" and self.k > 0 and self.max_calls > 0
+        return [
+            Row(
+                n,
+                requests[n],
+                encoded[n],
+                Completion("", "", prompt_cut=cut[n]),
+                may_call=enabled and bool(requests[n].keys(self.tools)),
+                start=len(encoded[n]),
+            )
+            for n in sorted(range(len(encoded)), key=lambda n: (-requests[n].limit, -len(encoded[n]), n))
         ]
-        names = None
-        if enabled and self.constrain_tool_name:
-            names = ToolNames(model, self.tools, keys, self.stand_in or {})
-        limits = (self.max_calls, self.max_call_tokens, self.max_result_tokens, task.max_new_tokens)
-        tools = {self.tools[key].name: self.tools[key] for key in keys}
-        return rows, Writer(model, tools, *limits, task.stop, names)
 
-    def queue(self, rows: Sequence[Row], task: Task, head: Sequence[int] = ()) -> Queue:
-        """The rows as they wait for a place in the batch."""
-        longest = max((len(row.unread) for row in rows), default=0) + task.max_new_tokens
-        longest += self.max_calls * (self.max_call_tokens + self.max_result_tokens)
-        return Queue(self.language_model, rows, self.choose_size(longest), head)
-
-    def choose_size(self, tokens: int) -> int:
-        """Number of prompts to decode together, each of at most `tokens` tokens with all that follows it."""
-        if self.batch_size != "auto":
-            return self.size.choose(self.batch_size)
-        memory = self.language_model.gpu_memory()
-        size = self.size.choose(memory.batch_rows(tokens) if memory else BATCH_SIZE)
-        if memory:
-            log.info("decoding.batch_size=%d, by the GPU's free memory", size)
-        return size
+    def _writer(self, requests: Sequence[Request]) -> Writer:
+        sets = {tuple(request.keys(self.tools)) for request in requests}
+        fallback, is_free = self.stand_in or {}, not self.constrain_tool_name
+        names = {
+            keys: ToolNames(self.language_model, self.tools, keys, fallback, is_free) for keys in sets if keys
+        }
+        return Writer(self.language_model, self.tools, self, names)
 
     def room(self, max_new_tokens: int) -> int:
         """Tokens that a prompt may have, before its calls and its continuation; UserError if there is no room at all."""
@@ -193,100 +215,206 @@ class Decoder(Decoding):
             )
         return room
 
-    def _fit(self, encoded: list[list[int]], max_new_tokens: int, strict: bool) -> list[int]:
+    def _fit(self, encoded: list[list[int]], limits: Sequence[int], strict: bool) -> list[int]:
         """Cuts too long prompts on their left, in place; returns how many tokens each has lost."""
-        model, room = self.language_model, self.room(max_new_tokens)
-        long = [n for n, ids in enumerate(encoded) if len(ids) > room]
+        model, room = self.language_model, {limit: self.room(limit) for limit in set(limits)}
+        cut = [max(0, len(ids) - room[limit]) for ids, limit in zip(encoded, limits, strict=True)]
+        long = [n for n, count in enumerate(cut) if count]
         if long and strict:
+            limit = limits[long[0]]
             raise UserError(
                 f"text: it has {len(encoded[long[0]])} tokens, and the context of {model.context_length} leaves room for "
-                f"{room} before a call and {max_new_tokens} new tokens; shorten it, or ask for fewer"
+                f"{room[limit]} before a call and {limit} new tokens; shorten it, or ask for fewer"
             )
-        cut = [max(0, len(ids) - room) for ids in encoded]
         if long:
+            least = min(room[limits[n]] for n in long)
             longer = "decoding: %d of %d prompts are longer than %d tokens: cut on their left"
-            log.warning(longer, len(long), len(encoded), room)
+            log.warning(longer, len(long), len(encoded), least)
             for n in long:
-                encoded[n] = model.cut_left(encoded[n], room)
+                encoded[n] = model.cut_left(encoded[n], room[limits[n]])
         return cut
 
-    @torch.inference_mode()
-    def continue_rows(self, queue: Queue, writer: Writer) -> Iterator[list[Row]]:
-        """Continues all rows of the queue; yields rows as they end."""
-        batch = Batch(self.language_model)
-        while batch.taken or queue:
-            batch.refill(queue, self.size.value)
-            # 1. Write the next token of every row.
-            self._write_next(batch, writer)
-            # 2. Run the calls that wait for a result; rows whose call failed write another token instead.
-            while self._run_calls(batch, writer):
-                self._write_next(batch, writer)
-            if ended := batch.release():
-                yield ended
-            # 3. Read the tokens that were written.
-            if batch.taken:
-                batch.step()
 
-    def _run_calls(self, batch: Batch, writer: Writer) -> bool:
-        """Runs the calls that wait, if there are enough of them; returns whether it did."""
-        waiting = [(n, row, row.pending) for n, row in batch.taken if row.pending]
-        active = any(row.active for _, row in batch.taken)
-        if not waiting or (active and len(waiting) < WAITING_SHARE * len(batch.rows)):
-            return False
-        results = execute(writer.tools, [PendingCall(call, row.document) for _, row, call in waiting])
-        for (n, row, _), result in zip(waiting, results, strict=True):
-            writer.resume(row, result)
-            batch.go_back(n)
-        if long := [n for n, row, _ in waiting if len(row.unread) > READ_BY_STEPS]:
-            batch.read_at_once(long)
-        return True
+class Steps:
+    """The rows that are continued side by side, and those whose prompts have been read ahead."""
 
-    def _write_next(self, batch: Batch, writer: Writer) -> None:
-        """Chooses and writes the next token of every fresh row; where a call is rolled back, another one."""
-        start, ends = self.language_model.start_id, sorted(self.language_model.end_ids)
-        while fresh := batch.fresh:
-            numbers, rows = [n for n, _ in fresh], [row for _, row in fresh]
-            early = [n for n, row in fresh if row.before + len(row.written) < self.min_new_tokens]
-            if early and ends:
-                batch.logits[torch.tensor(early)[:, None], ends] = float("-inf")
-            tokens = self._choose(batch.logits[numbers].float(), rows, writer.names)
-            for n, row, token in zip(numbers, rows, tokens, strict=True):
-                if token == start and row.may_call and row.call_start is None:
-                    row.at_start = batch.logits[n].clone()
+    def __init__(self, decoder: Decoder, writer: Writer, store: Rows) -> None:
+        self.writer = writer
+        self.batch: list[Row] = []
+        self.ahead: deque[Row] = deque()
+        self.decoder = decoder
+        self._model = decoder.language_model
+        self._store = store
+        self._k = int(max(decoder.k_by_name.values(), default=decoder.k))
+        self._ends = torch.tensor(sorted(self._model.end_ids), device=self._model.device)
+        self._chosen: tuple[Sequence[Row], torch.Tensor, list[int]] | None = None
+        """The tokens chosen last, for all rows of a batch."""
+        self._flags: tuple[list[bool], torch.Tensor] | None = None
+
+    def fill(self, queue: deque[Row], size: int) -> list[Row]:
+        """Fills the batch with prompts, in the places of rows that have ended; returns these, and ends without a step."""
+        holes = [n for n, row in enumerate(self.batch) if row.state is State.ENDED]
+        ended = [self.batch[n] for n in holes]
+        for row in ended:
+            self._store.free(row.number)
+        while len(self.batch) - len(holes) < size and (self.ahead or queue):
+            if not self.ahead:
+                self._read_ahead(queue, max(size - len(self.batch) + len(holes), int(AHEAD * size)))
+            row = self.ahead.popleft()
+            if row.state is State.ENDED:
+                self._store.free(row.number)
+                ended.append(row)
+            elif holes:
+                self.batch[holes.pop(0)] = row
+            else:
+                self.batch.append(row)
+        for n in reversed(holes):
+            last = self.batch.pop()
+            if n < len(self.batch):
+                self.batch[n] = last
+        return ended
+
+    def step(self) -> list[Row]:
+        """Runs calls that wait, if it is time; else every other row reads and writes a token. Returns none."""
+        waiting = [row for row in self.batch if row.state is State.WAITING]
+        if len(waiting) == len(self.batch) or len(waiting) >= max(1, WAITING_SHARE * len(self.batch)):
+            self._run(waiting)
+            return []
+        numbers = [row.number for row in self.batch]
+        tokens = [row.ids[row.read] if row.state is not State.WAITING else -1 for row in self.batch]
+        if self._chosen and self._chosen[2] == tokens and self._chosen[0] == self.batch:
+            logits = self._store.read(numbers, self._chosen[1])
+        else:
+            logits = self._store.read(numbers, [[token] if token >= 0 else [] for token in tokens])
+        for row in self.batch:
+            row.read += row.state is not State.WAITING
+        self._write(list(self.batch), logits)
+        return []
+
+    def _read_ahead(self, queue: deque[Row], count: int) -> None:
+        rows = [queue.popleft() for _ in range(min(count, len(queue)))]
+        self._read(rows)
+        self.ahead.extend(rows)
+
+    def _read(self, rows: list[Row]) -> None:
+        """These rows read all their tokens at once, and write the next."""
+        logits = self._store.read([row.number for row in rows], [row.ids[row.read :] for row in rows])
+        for row in rows:
+            row.read = len(row.ids)
+        self._write(rows, logits)
+
+    def _write(self, rows: list[Row], logits: torch.Tensor) -> None:
+        """Writes the next token of every row that has read all its tokens; `logits` are [rows, vocabulary]."""
+        start, writer = self._model.start_id, self.writer
+        while rows:
+            fresh = [n for n, row in enumerate(rows) if row.read == len(row.ids) and row.state is not State.WAITING]
+            tokens = self.choose(logits, rows, fresh) if fresh else []
+            for n in fresh:
+                row, token = rows[n], tokens[n]
+                if token == start and row.may_call and row.call is None:
+                    writer.open_call(row, logits[n].clone())
+                    continue
+                was_certain = row.call is not None and row.call.tool is not None
                 writer.write(row, token)
-                if self.k_by_name and not self._keeps_call(writer.new_name(row), row):
+                if row.call and row.call.tool and not was_certain and not self._keeps_call(row):
                     writer.suppress(row)
-                batch.go_back(n)
+            quick = [
+                row for row in (rows[n] for n in fresh) if row.state is State.WAITING and self._tool(row).is_quick
+            ]
+            if quick:
+                self._execute(quick)
+            rows, logits = self._rolled_back([rows[n] for n in fresh])
 
-    def _keeps_call(self, name: str | None, row: Row) -> bool:
-        """Whether a row's open call goes on, once it is certain that it names this tool: that tool's k must be met, too."""
-        k = self.k_by_name.get(name or "")
-        if k is None:
+    def _rolled_back(self, rows: Iterable[Row]) -> tuple[list[Row], torch.Tensor]:
+        """Those whose call was rolled back, taken back in the store, and the logits before the call."""
+        back = [(row, row.back) for row in rows if row.back is not None]
+        for row, _ in back:
+            if row.read > len(row.ids):
+                self._store.rewind(row.number, len(row.ids))
+            row.read, row.back = len(row.ids), None
+        logits = [logits for _, logits in back]
+        return [row for row, _ in back], torch.stack(logits) if logits else torch.empty(0)
+
+    def _run(self, waiting: list[Row]) -> None:
+        """Runs the calls that wait."""
+        self._execute(waiting)
+        if long := [row for row in waiting if len(row.ids) - row.read > READ_BY_STEPS]:
+            self._read(long)
+        self._write(*self._rolled_back(waiting))
+
+    def _tool(self, row: Row) -> Tool:
+        """The tool of a call that waits."""
+        assert row.call and row.call.asked
+        tools, name = self.decoder.tools, row.call.asked.tool
+        return next(tools[key] for key in row.request.keys(tools) if tools[key].name == name)
+
+    def _execute(self, rows: Sequence[Row]) -> None:
+        """Runs calls together, tool by tool, and appends their results."""
+        by_tool: dict[Tool, list[Row]] = {}
+        for row in rows:
+            by_tool.setdefault(self._tool(row), []).append(row)
+        for tool, calling in by_tool.items():
+            inputs = [row.call.asked.input for row in calling if row.call and row.call.asked]
+            results = tool.run(inputs, [row.request.document for row in calling])
+            for row, result in zip(calling, results, strict=True):
+                self.writer.resume(row, result)
+
+    def _keeps_call(self, row: Row) -> bool:
+        """Whether a row's open call goes on, now that it is certain which tool it names: that tool's k must be met, too."""
+        assert row.call
+        k = self.decoder.k_by_name.get(row.call.tool or "")
+        if k is None or k >= self._k:
             return True
-        assert row.at_start is not None
-        return bool(starts_call(row.at_start[None].float(), self.language_model.start_id, int(k)))
+        logits = row.call.logits
+        best = logits.topk(min(int(k), len(logits))).values[None] if k else None
+        return best is not None and bool(starts_call(logits[None, self._model.start_id], best, int(k)))
 
-    def _choose(self, logits: torch.Tensor, rows: Sequence[Row], names: ToolNames | None) -> list[int]:
-        """The next token of each row: the most likely, or the start token where a call starts.
+    def choose(self, logits: torch.Tensor, rows: Sequence[Row], fresh: Sequence[int]) -> list[int]:
+        """The next token of each row: the most likely, or the start token where a call starts; of those not fresh, any.
 
         Logits [rows, vocabulary] are changed in place.
         """
-        if self.mode == "plain":
-            return logits.argmax(-1).tolist()
-        start = self.language_model.start_id
-        starting = [n for n, row in enumerate(rows) if row.may_start]
-        if starting:
-            starts = starts_call(logits[starting], start, int(max(self.k_by_name.values(), default=self.k)))
-        # Within a call only names are constrained, and what follows them; without names nothing is.
-        logits[[n for n, row in enumerate(rows) if row.call_start is None or names], start] = float("-inf")
-        tokens = logits.argmax(-1)
-        if starting:
-            tokens[starting] = torch.where(starts, start, tokens[starting])
-        naming: dict[tuple[int, ...], list[int]] = {}
-        for n, row in enumerate(rows):
-            if names and row.call_start is not None and names.is_open(row.call_body):
-                naming.setdefault(tuple(row.call_body), []).append(n)
-        for written, numbers in naming.items():
-            assert names
-            tokens[numbers] = names.best(written, logits[numbers])
-        return tokens.tolist()
+        decoder, start = self.decoder, self._model.start_id
+        early = [n for n in fresh if rows[n].text_tokens < decoder.min_new_tokens]
+        if early and len(self._ends):
+            if len(early) == len(rows):
+                logits.index_fill_(1, self._ends, float("-inf"))
+            else:
+                logits[torch.tensor(early, device=logits.device)[:, None], self._ends] = float("-inf")
+        best, ids = logits.topk(min(max(self._k, TIES), logits.shape[1]))
+        if decoder.mode == "plain":
+            tokens = likeliest(best, ids)
+        else:
+            tokens = likeliest(best.masked_fill(ids == start, float("-inf")), ids)
+            flags = [row.state is State.WRITING and row.may_start for row in rows]
+            if self._k and any(flags):
+                starts = starts_call(logits[:, start], best, self._k)
+                starts = starts if all(flags) else starts & self._tensor(flags)
+                tokens = tokens.masked_fill(starts, start)
+            self._choose_in_calls(tokens, logits, rows, fresh)
+        chosen = tokens.tolist()
+        self._chosen = (rows, tokens, chosen)
+        return chosen
+
+    def _choose_in_calls(
+        self, tokens: torch.Tensor, logits: torch.Tensor, rows: Sequence[Row], fresh: Sequence[int]
+    ) -> None:
+        """Within a call only names are constrained, and if they are, no other call starts inside of it."""
+        naming: dict[tuple[ToolNames, tuple[int, ...]], list[int]] = {}
+        free: list[int] = []
+        for n in fresh:
+            row = rows[n]
+            if row.state is State.NAMING:
+                naming.setdefault((self.writer.names_of(row), tuple(row.call_body)), []).append(n)
+            elif row.state is State.CALLING and not self.decoder.constrain_tool_name:
+                free.append(n)
+        for (names, body), numbers in naming.items():
+            tokens[numbers] = names.best(body, logits[numbers])
+        if free:
+            tokens[free] = likeliest(*logits[free].topk(min(TIES, logits.shape[1])))
+
+    def _tensor(self, flags: list[bool]) -> torch.Tensor:
+        """The flags on the model's device; they seldom change."""
+        if self._flags is None or self._flags[0] != flags:
+            self._flags = flags, torch.tensor(flags, device=self._model.device)
+        return self._flags[1]

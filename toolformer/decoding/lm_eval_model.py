@@ -17,8 +17,9 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
 from toolformer.benchmarks.tasks import day_of
-from toolformer.decoding.completion import Completion
-from toolformer.decoding.recording import AnswerFile, Question, Record
+from toolformer.data import Document
+from toolformer.decoding.completion import Completion, Request
+from toolformer.decoding.recording import AnswerFile, Record
 from toolformer.errors import UserError
 from toolformer.lm.batching import batches
 from toolformer.progress import Bar
@@ -131,63 +132,47 @@ class ToolformerLM(LM):
             self._record(request, key, log_likelihood=log_likelihood, tokens=int(tokens))
         return [self.answers[key][0] for key in keys]
 
-    def _question(self, request: Instance) -> Question:
-        """A generation request as a question; UserError if it has settings that greedy decoding does not read."""
+    def _request(self, request: Instance) -> Request:
+        """A generation request of lm-eval; UserError if it has settings that greedy decoding does not read."""
         prompt, settings = request.args
         new_tokens, stop = generation_limits(request.task_name or "", settings)
         off = frozenset(self.switched_off.get(request.task_name or "", ()))
-        document = request.doc if isinstance(request.doc, Mapping) else {}
+        read = request.doc if isinstance(request.doc, Mapping) else {}
         try:
-            day = day_of(document)
+            day = day_of(read)
         except ValueError as error:
             raise UserError(
-                f"{request.task_name}: the row {document.get('id', request.doc_id)!r}: {error}"
+                f"{request.task_name}: the row {read.get('id', request.doc_id)!r}: {error}"
             ) from error
-        return Question(
-            prompt=prompt,
-            max_new_tokens=new_tokens,
-            stop=stop,
-            switched_off=tuple(sorted(off)),
-            date=day or (self._day if self._clocks - off else None),
-            source_id=document.get("source_id"),
+        date = day or (self._day if self._clocks - off else None)
+        document = Document(
+            doc_id="",
+            text=prompt,
+            date=datetime.date.fromisoformat(date) if date else None,
+            source_id=read.get("source_id"),
         )
+        return Request(prompt, document, new_tokens, stop, frozenset(self.decoder.tools.keys() - off))
 
     def _complete(self, requests: list[Instance]) -> list[str]:
-        """Has the requests answered; returns their keys, as the methods below do."""
-        questions = [self._question(request) for request in requests]
-        keys = [self._key("completion", self.decoder.cache_key(question)) for question in questions]
-        groups: dict[tuple[Any, ...], dict[str, Question]] = {}
-        for key, question in zip(keys, questions, strict=True):
-            if key not in self.answers:
-                settings = (question.max_new_tokens, question.stop, question.switched_off)
-                groups.setdefault(settings, {}).setdefault(key, question)
-        with self._progress(len(set(keys)), sum(map(len, groups.values())), "completions") as bar:
-            for group in groups.values():
-                self._decode(group, bar)
+        """Has the requests answered, as one queue; returns their keys, as the methods below do."""
+        asked = [self._request(request) for request in requests]
+        keys = [self._key("completion", self.decoder.cache_key(request)) for request in asked]
+        missing = {key: one for key, one in zip(keys, asked, strict=True) if key not in self.answers}
+        new_keys, began = list(missing), time.monotonic()
+        with self._progress(len(set(keys)), len(missing), "completions") as bar:
+
+            def keep(finished: Mapping[int, Completion]) -> None:
+                nonlocal began
+                seconds, began = (time.monotonic() - began) / len(finished), time.monotonic()
+                # An answer whose tool broke down counts now, but the next run asks for it again.
+                for fault in (False, True):
+                    answers = {new_keys[n]: asdict(one) for n, one in finished.items() if one.fault is fault}
+                    self.answers.add(answers, seconds * len(answers), final=not fault)
+                bar.update(len(finished))
+
+            if missing:
+                self.decoder.answers(list(missing.values()), keep)
         return keys
-
-    def _decode(self, group: Mapping[str, Question], bar: Any) -> None:
-        """Answers questions, by key, that differ only in their prompts and documents."""
-        keys, questions, began = list(group), list(group.values()), time.monotonic()
-
-        def keep(batch: Sequence[int], completions: Sequence[Completion]) -> None:
-            nonlocal began
-            seconds, began = (time.monotonic() - began) / len(batch), time.monotonic()
-            # An answer whose tool broke down counts now, but the next run asks for it again.
-            for fault in (False, True):
-                some = [pair for pair in zip(batch, completions, strict=True) if pair[1].fault is fault]
-                answers = {keys[n]: asdict(completion) for n, completion in some}
-                self.answers.add(answers, seconds * len(answers), final=not fault)
-            bar.update(len(batch))
-
-        self.decoder.complete(
-            [question.prompt for question in questions],
-            [question.document() for question in questions],
-            max_new_tokens=questions[0].max_new_tokens,
-            stop=questions[0].stop,
-            allowed=sorted(self.decoder.tools.keys() - questions[0].switched_off),
-            on_batch=keep,
-        )
 
     def _score_pairs(self, pairs: Sequence[tuple[str, str]], unit: str) -> list[str]:
         keys = [self._key("pair", *pair) for pair in pairs]

@@ -2,11 +2,12 @@
 
 import itertools
 import logging
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from toolformer.decoding.completion import Completion, Task
+from toolformer.decoding.completion import Request
 from toolformer.decoding.decoder import Decoder
+from toolformer.decoding.row import Row
 
 log = logging.getLogger(__name__)
 
@@ -30,23 +31,19 @@ class PromptedDecoder(Decoder):
         """False: the model is used as it is."""
         return False
 
-    def batches(self, task: Task) -> Generator[dict[int, Completion], None, None]:
-        """See `Decoder.batches`."""
-        lines = self._demonstrations(task)
-        room = self.room(task.max_new_tokens)
-        kept = [self._fitting(lines, prompt, room) for prompt in task.prompts]
-        if fewer := sum(len(examples) < len(lines) for examples in kept):
-            log.warning(
-                "decoding: %d of %d prompts leave no room for all %d examples", fewer, len(kept), len(lines)
-            )
-        prompts = [
-            SEPARATOR.join([*examples, prompt]) for examples, prompt in zip(kept, task.prompts, strict=True)
-        ]
-        return super().batches(replace(task, prompts=prompts, head=SEPARATOR.join(lines)))
-
-    def _demonstrations(self, task: Task) -> list[str]:
-        turns = itertools.zip_longest(*(self.examples[key] for key in task.keys(self.examples)))
-        return [line for turn in turns for line in turn if line is not None]
+    def begin(self, requests: Sequence[Request], strict: bool = False) -> list[Row]:
+        """See `Decoder.begin`."""
+        shown = []
+        fewer = 0
+        for request in requests:
+            turns = itertools.zip_longest(*(self.examples[key] for key in request.keys(self.examples)))
+            lines = [line for turn in turns for line in turn if line is not None]
+            kept = self._fitting(lines, request.prompt, self.room(request.limit))
+            fewer += len(kept) < len(lines)
+            shown.append(replace(request, prompt=SEPARATOR.join([*kept, request.prompt])))
+        if fewer:
+            log.warning("decoding: %d of %d prompts leave no room for all their examples", fewer, len(shown))
+        return super().begin(shown, strict)
 
     def _fitting(self, lines: Sequence[str], prompt: str, room: int) -> Sequence[str]:
         """The last of the examples, as many as fit into `room` tokens with the prompt."""

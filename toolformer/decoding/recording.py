@@ -1,24 +1,26 @@
-"""Answers of our lm-eval models: the questions that they answer, and the file that keeps them."""
+"""Answers of our lm-eval models: the file that keeps them, and what is recorded of each."""
 
 from __future__ import annotations
 
-import datetime
 import json
 import logging
 import os
+import time
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from filelock import FileLock
 
-from toolformer.data import Document
 from toolformer.decoding.completion import Completion
 from toolformer.storage import acquired, lock_file, writing
 
 log = logging.getLogger(__name__)
+
+SYNC_SECONDS = 1.0
+"""Time between two syncs of the file."""
 
 
 class AnswerFile:
@@ -40,6 +42,8 @@ class AnswerFile:
         self._rows: dict[str, dict[str, Any]] = {}
         """By key: `key`, `answer`, and `seconds` where they were measured."""
         self._lock: FileLock | None = None
+        self._file: BinaryIO | None = None
+        self._synced = 0.0
         self.waited = False
         """Whether another process had the file open."""
         if self.path is None:
@@ -59,6 +63,10 @@ class AnswerFile:
 
     def __exit__(self, *_: object) -> None:
         """Lets other processes write; answers can still be read, but no longer added."""
+        if self._file is not None:
+            self._sync()
+            self._file.close()
+            self._file = None
         if self._lock is not None:
             self._lock.release()
 
@@ -99,7 +107,9 @@ class AnswerFile:
         return self._rows.get(key, {}).get("seconds")
 
     def add(self, answers: Mapping[str, Any], seconds: float | None = None, final: bool = True) -> None:
-        """Keeps answers, on disk when this returns; `seconds` is what all of them took together.
+        """Keeps answers; `seconds` is what all of them took together.
+
+        They outlive this process when this returns, and a power cut once SYNC_SECONDS have passed or the file is closed.
 
         Those that are not `final` are kept in memory only: the next run asks for them again. UserError if the file cannot
         be written.
@@ -118,32 +128,23 @@ class AnswerFile:
         if self._lock is None or not self._lock.is_locked:
             raise ValueError(f"{self.path} has been closed")
         lines = "".join(json.dumps({**row, "crc": _checksum(row)}) + "\n" for row in new.values())
-        with writing(self.path), self.path.open("ab") as file:
-            file.write(lines.encode())
-            file.flush()
-            os.fsync(file.fileno())
+        with writing(self.path):
+            self._file = self._file or self.path.open("ab")
+            self._file.write(lines.encode())
+            self._file.flush()
+        if time.monotonic() - self._synced >= SYNC_SECONDS:
+            self._sync()
+
+    def _sync(self) -> None:
+        """Waits until all is on the disk, which takes as long as a step of a small model."""
+        assert self.path is not None and self._file is not None
+        with writing(self.path):
+            os.fsync(self._file.fileno())
+        self._synced = time.monotonic()
 
 
 def _checksum(row: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(row).encode())
-
-
-@dataclass(frozen=True)
-class Question:
-    """All of a generation request that can change its answer."""
-
-    prompt: str
-    max_new_tokens: int
-    stop: tuple[str, ...]
-    switched_off: tuple[str, ...]
-    """The tools, by key, that may not be used."""
-    date: str | None
-    source_id: str | None
-
-    def document(self) -> Document:
-        """The document that tools see: its date, and the article that the example is made from."""
-        date = datetime.date.fromisoformat(self.date) if self.date else None
-        return Document(doc_id="", text=self.prompt, date=date, source_id=self.source_id)
 
 
 @dataclass(frozen=True)

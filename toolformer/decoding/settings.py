@@ -46,10 +46,6 @@ def trained_on(system: str) -> str:
     return SYSTEMS[system].trained_on if system in SYSTEMS else ""
 
 
-BATCH_SIZE = 32
-"""Prompts decoded together where their number is `auto` and no GPU's memory is to be filled."""
-
-
 @dataclass(kw_only=True)
 class Decoding:
     """When a call starts, and its limits (paper, section 4.2)."""
@@ -74,8 +70,7 @@ class Decoding:
     """A call has the name of an allowed tool followed by a parenthesis, and no other call starts inside it; false:
     all of it is decoded greedily, as in the paper."""
     batch_size: Annotated[CountOrAuto, NOTHING] = "auto"
-    """Prompts decoded together. auto: by a GPU's free memory and the longest prompt, at most 256; 32 on a CPU. Halved once
-    if the GPU's memory is full."""
+    """Prompts decoded together. auto: 64 on a GPU, 32 on a CPU. Halved once if the GPU's memory is full."""
 
 
 def check_decoding(settings: Decoding, tools: Collection[str]) -> None:

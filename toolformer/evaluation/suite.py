@@ -21,7 +21,7 @@ from toolformer.benchmarks.loaders.sources import data_folder, find_file
 from toolformer.benchmarks.metrics import as_written
 from toolformer.benchmarks.user_tasks import deciding_files, fit, targets, user_tasks
 from toolformer.benchmarks.wordings import reworded
-from toolformer.decoding.call_state import Completion
+from toolformer.decoding.completion import Completion
 from toolformer.decoding.lm_eval_model import generation_limits
 from toolformer.decoding.recording import Record
 from toolformer.errors import UserError, near

@@ -108,6 +108,7 @@ class Annotating:
         import torch
 
         from toolformer.annotation.pipeline import Annotator
+        from toolformer.lm import memory
         from toolformer.lm.memory import BatchSize
         from toolformer.lm.text_generator import load_model
 
@@ -115,9 +116,10 @@ class Annotating:
         if config.engine.threads:
             torch.set_num_threads(config.engine.threads)
         language_model = load_model(config.model, config.lm.dtype, config.lm.device)
-        if config.lm.graphs:
-            language_model.use_graphs()
-        batch_tokens = BatchSize("engine.batch_tokens", instantiate.batch_tokens(config, language_model))
+        language_model.graphs = config.lm.graphs
+        size = config.engine.batch_tokens
+        size = memory.batch_tokens(language_model.device) if size == "auto" else size
+        batch_tokens = BatchSize("engine.batch_tokens", size)
         log.info(
             "generate: engine.threads=%d, engine.batch_tokens=%d, dtype %s",
             torch.get_num_threads(), batch_tokens.value, str(language_model.dtype).removeprefix("torch."),

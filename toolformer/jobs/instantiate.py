@@ -165,24 +165,14 @@ def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
     settings = asdict(config.decoding if tools else replace(config.decoding, k=0, by_tool=None))
     further = of_system(config, tools)
     language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
-    if config.lm.graphs:
-        language_model.use_graphs()
-    language_model.batch_tokens = batch_tokens(config, language_model)
+    language_model.graphs = config.lm.graphs
+    if config.engine.batch_tokens != "auto":
+        language_model.batch_tokens = config.engine.batch_tokens
     if config.system == "prompted":
         return PromptedDecoder(language_model, tools, **settings, **further)
     return Decoder(
         language_model, tools, mode="tools" if SYSTEMS[config.system].knows_calls else "plain", **settings
     )
-
-
-def batch_tokens(config: Config, language_model: LanguageModel) -> int:
-    """Tokens of a forward pass: `engine.batch_tokens`, by default as many as a GPU's free memory has room for."""
-    from toolformer.lm.batching import TOKENS_PER_BATCH
-
-    if config.engine.batch_tokens != "auto":
-        return config.engine.batch_tokens
-    memory = language_model.gpu_memory()
-    return memory.batch_tokens() if memory else TOKENS_PER_BATCH
 
 
 def of_system(config: Config, tools: Mapping[str, Tool]) -> dict[str, Any]:

@@ -1,20 +1,18 @@
-"""Batches for a language model: padding, attention masks, and batches of similar length within a budget of tokens.
-
-Masks and positions stay in main memory; the model moves them to its device.
-"""
+"""Batches for a language model: padding, shared beginnings, and batches of similar length within a budget of tokens."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
-TOKENS_PER_BATCH = 2048
-"""Maximum number of tokens in a forward pass, which bounds its memory. Half as many are projected to the vocabulary (1,024
-rows of 50k logits in fp32 are 200 MB), and a cache that branches grow from holds sixteen times as many."""
+HEAD = 16
+"""Minimum number of tokens that sequences have to share, so that these are read once."""
 
 
 def rows_per_batch(tokens: int) -> int:
-    """Maximum number of tokens of a batch to project to the vocabulary."""
+    """Maximum number of tokens to project to the vocabulary, of a batch with so many."""
     return tokens // 2
 
 
@@ -23,36 +21,9 @@ def cached_per_batch(tokens: int) -> int:
     return 16 * tokens
 
 
-def pad_left(sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and validity, both [batch, longest]."""
-    ids = padded(sequences, "left")
-    return ids, last_tokens([len(sequence) for sequence in sequences], ids.shape[1])
-
-
-def padded(sequences: Sequence[Sequence[int]], side: str) -> torch.Tensor:
-    """Ids [batch, longest], padded on the left or right; in a causal model no token sees padding on its right."""
-    counts = [len(sequence) for sequence in sequences]
-    ids = torch.zeros(len(counts), max(counts), dtype=torch.long)
-    valid = last_tokens(counts, ids.shape[1])
-    ids[valid if side == "left" else valid.flip(1)] = torch.tensor(
-        [*itertools.chain(*sequences)], dtype=torch.long
-    )
-    return ids
-
-
-def last_tokens(counts: Sequence[int], length: int) -> torch.Tensor:
-    """Mask [batch, length] of the last `counts[n]` tokens of each row."""
-    return torch.arange(length)[None] >= length - torch.tensor(counts)[:, None]
-
-
-def causal(key_valid: torch.Tensor, length: int) -> torch.Tensor:
-    """[batch, length, keys]: each of the last `length` keys sees the valid keys up to itself, padding sees itself."""
-    keys = key_valid.shape[1]
-    key = torch.arange(keys)
-    query = torch.arange(keys - length, keys)
-    before = key[None, :] <= query[:, None]
-    itself = key[None, :] == query[:, None]
-    return (before[None] & key_valid[:, None, :]) | itself[None]
+def padded(sequences: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Ids [batch, longest], padded on the right: in a causal model no token sees that."""
+    return pad_sequence([torch.tensor(ids, dtype=torch.long) for ids in sequences], batch_first=True)
 
 
 def batches(lengths: Sequence[int], fits: Callable[[list[int]], bool]) -> Iterator[list[int]]:
@@ -71,9 +42,7 @@ def _longest_first(lengths: Sequence[int]) -> list[int]:
     return sorted(range(len(lengths)), key=lambda n: -lengths[n])
 
 
-def by_length(
-    lengths: Sequence[int], rows: Sequence[int], tokens: int = TOKENS_PER_BATCH
-) -> Iterator[list[int]]:
+def by_length(lengths: Sequence[int], rows: Sequence[int], tokens: int) -> Iterator[list[int]]:
     """Batches within the budgets of tokens fed and rows projected."""
 
     order = _longest_first(lengths)
@@ -84,3 +53,12 @@ def by_length(
         return len(batch) * lengths[batch[0]] <= tokens and projected <= rows_per_batch(tokens)
 
     return batches(lengths, fits)
+
+
+def shared_heads(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
+    """What sequences that begin with the same tokens have in common, at least one token of each left out."""
+    groups: dict[tuple[int, ...], list[Sequence[int]]] = {}
+    for ids in sequences:
+        if len(ids) > HEAD:
+            groups.setdefault(tuple(ids[:HEAD]), []).append(ids[:-1])
+    return [os.path.commonprefix([*map(list, alike)]) for alike in groups.values() if len(alike) > 1]

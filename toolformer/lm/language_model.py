@@ -1,14 +1,13 @@
 """A causal language model as the method needs it: start probabilities, branching caches, losses, greedy text.
 
-A forward pass that branches or is padded on the left gets an explicit 4-D attention mask and explicit position ids. Most
-models (GPT-2, GPT-J, Llama, ...) respect them; a probe detects those that do not, which take the slow path (`exact`).
+Most models (GPT-2, GPT-J, Llama, ...) respect a cache, an explicit attention mask and position ids (`rows.TreeRows`); a
+probe finds those that do not, which are read with stock passes alone (`plain.PlainRows`).
 """
 
 from __future__ import annotations
 
 import functools
-import math
-import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +15,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, DynamicLayer
 
 from toolformer.calls import ARROW, END, START, ApiCall, linearise
 from toolformer.errors import UserError
-from toolformer.lm import batching, exact, fast_linear, kv_cache, loading
-from toolformer.lm.batching import TOKENS_PER_BATCH
-from toolformer.lm.branches import Branches, Prefix
-from toolformer.lm.memory import Memory, free_bytes
-from toolformer.lm.static_steps import StaticSteps
-from toolformer.lm.stop import cut_at
+from toolformer.lm import batching, fast_linear, loading, memory, plain, probe
+from toolformer.lm.plain import PlainRows
+from toolformer.lm.rows import Rows, TreeRows
+from toolformer.lm.stop import cut_at, has_ended
+from toolformer.lm.store import StateShape
 
-PREFIXES_KEPT = 8
-"""Caches of few-shot prompts that are kept: one per tool, and a few for the tools' own prompts."""
+HEADS_KEPT = 8
+"""Shared beginnings whose keys and values are kept: few-shot prompts, one per tool, and a few for the tools' own models."""
 
 
 @dataclass(frozen=True)
@@ -64,22 +62,27 @@ class LanguageModel:
             fast_linear.use_fast_linear(self.model)
         self.end_ids = _end_ids(model, tokenizer)
         """The tokens that end a text."""
-        self.batch_tokens = TOKENS_PER_BATCH
-        """Maximum number of tokens in a forward pass (`engine.batch_tokens`); a GPU is faster with more."""
+        self.batch_tokens = memory.batch_tokens(self.device)
+        """Maximum number of tokens in a forward pass (`engine.batch_tokens`)."""
         self.reads_special_tokens = False
         """Whether a text's special tokens are read as such (a rendered chat template) instead of as plain text."""
-        self.static_steps: StaticSteps | None = None
-        """Runs steps of single tokens in fixed buffers; None where each runs by itself."""
+        self.graphs = False
+        """Whether a GPU runs steps of single tokens as CUDA graphs (`lm.graphs`)."""
         config = model.config.get_text_config()
         self.start_id = loading.start_token(tokenizer, model.get_input_embeddings().weight.shape[0], name)
         self._anchor = self.encode("a")
         self._anchor_length = len(self._decoded(self._anchor))
+        # Beyond its fast length, a model reads all of a text otherwise than its beginning alone.
+        fast_length = loading.fast_length(config)
         self.context_length: int = loading.context_length(config) or 1024
-        self._layer_types = set(getattr(config, "layer_types", None) or ["sliding_attention"])
-        self._prefixes: dict[tuple[int, ...], Prefix] = {}
-        self.fast_length = loading.fast_length(config)
-        """Number of cached keys up to which a batch is read with a cache and a mask; beyond, it takes the slow path (`exact`)."""
-        exact.probe(self)
+        if 0 < fast_length < self.context_length:
+            self.context_length = int(fast_length)
+        self._heads: dict[tuple[int, ...], list[torch.Tensor]] = {}
+        self._mutex = threading.Lock()
+        self.is_plain = False
+        """Whether only stock forward passes give this model's logits (`plain`)."""
+        self.is_plain = probe.needs_stock_passes(self)
+        self._heads.clear()
 
     @classmethod
     def from_pretrained(
@@ -90,15 +93,6 @@ class LanguageModel:
         device = loading.choose_device(device)
         model, tokenizer = loading.load_causal(name, loading.choose_dtype(dtype, device))
         return cls(model.to(device), tokenizer, name)
-
-    def use_graphs(self) -> None:
-        """Runs this thread's steps of single tokens as CUDA graphs where the model is on a GPU."""
-        if self.device.type == "cuda":
-            self.use_static_steps(captures=True)
-
-    def use_static_steps(self, captures: bool = False) -> None:
-        """Runs this thread's steps in buffers of fixed shape; where that `captures`, as CUDA graphs."""
-        self.static_steps = StaticSteps(self._read, self.name, captures)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, nothing added; special tokens are plain text unless `reads_special_tokens`."""
@@ -157,29 +151,37 @@ class LanguageModel:
         return [n for n, token in enumerate(tokens) if token is not None and token.startswith("(")]
 
     @functools.cached_property
-    def ending_ids(self) -> np.ndarray:
-        """The tokens whose text contains the last character of a call's end or arrow, [tokens]."""
+    def sorted_texts(self) -> list[tuple[str, int]]:
+        """The text of each token where it follows another, as in `decode`, with its id; sorted, and none that is empty."""
         ids = sorted(self.tokenizer.get_vocab().values())
-        # Each after another token, as in `decode`; one by one, a large vocabulary would take seconds.
+        # One by one, a large vocabulary would take seconds.
         rows = [[*self._anchor, token] for token in ids]
         texts = self.tokenizer.backend_tokenizer.decode_batch(rows, skip_special_tokens=True)
-        ends = (END[-1], ARROW[-1])
-        return np.array([n for n, text in zip(ids, texts, strict=True) if any(end in text for end in ends)])
-
-    def gpu_memory(self) -> Memory | None:
-        """What batches are sized by on a GPU; None on another device."""
-        if self.device.type != "cuda":
-            return None
-        reused = self.static_steps.nbytes if self.static_steps else 0
-        vocabulary = self.model.config.get_text_config().vocab_size
-        has_buffers = self.static_steps is not None
-        return Memory(self.cache_bytes, vocabulary, free_bytes(self.device) + reused, has_buffers)
+        own = ((text[self._anchor_length :], n) for n, text in zip(ids, texts, strict=True))
+        return sorted((text, n) for text, n in own if text)
 
     @functools.cached_property
-    def cache_bytes(self) -> int:
-        """Bytes of the keys and values of one token, measured: architectures differ in what they keep."""
-        _, branches = self.prefill([[self.start_id]])
-        return kv_cache.size_in_bytes(branches.cache)
+    def ending_ids(self) -> np.ndarray:
+        """The tokens whose text contains the last character of a call's end or arrow, [tokens]."""
+        ends = (END[-1], ARROW[-1])
+        return np.array(sorted(n for text, n in self.sorted_texts if any(end in text for end in ends)))
+
+    @functools.cached_property
+    def state_shapes(self) -> list[tuple[StateShape, StateShape]]:
+        """The shapes of each layer's keys and values, as one pass shows them: architectures differ in what they keep."""
+        cache = Cache(layer_class_to_replicate=DynamicLayer)
+        with torch.inference_mode():
+            ids = torch.tensor([[self.start_id]], device=self.device)
+            self.model(input_ids=ids, past_key_values=cache, use_cache=True)
+        shapes = []
+        for layer in cache.layers:
+            keys, values = (
+                StateShape(states.shape[1], states.shape[3], states.dtype, states.device)
+                for states in (layer.keys, layer.values)
+                if states is not None
+            )
+            shapes.append((keys, values))
+        return shapes
 
     def cut_left(self, ids: list[int], room: int) -> list[int]:
         """As many of a prompt's last tokens as fit into `room`, after the tokens that every sequence begins with."""
@@ -194,86 +196,23 @@ class LanguageModel:
         token = loading.first_token(self.tokenizer)
         return self.start_id if token is None else token
 
-    @torch.inference_mode()
-    def forward(
-        self,
-        ids: torch.Tensor,
-        visible: torch.Tensor,
-        positions: torch.Tensor,
-        cache: Cache,
-        keep: int | torch.Tensor = 0,
-    ) -> torch.Tensor:
-        """Logits of `ids` [batch, length]: of the last `keep` tokens, or all, as [batch, keep, vocabulary].
+    def rows(self, heads: Iterable[Sequence[int]] = ()) -> Rows:
+        """Empty rows. `heads` are beginnings that many of them share, which are read once."""
+        return (PlainRows if self.is_plain else TreeRows)(self, heads)
 
-        `keep` may be a mask [batch, length]; the logits of the tokens it selects are then [selected, vocabulary].
-        `visible` [batch, length, cached + length] says which keys each token sees; `cache` grows in place.
-        """
-        if exact.is_needed(cache, visible.shape[-1], self.fast_length):
-            return exact.forward(self, ids, visible, cache, keep)
-        logits = self._read(ids, visible, positions, cache, keep)
-        if self.fast_length < math.inf:
-            exact.remember(cache, ids.to(self.device))
-        return logits
-
-    @property
-    def steps_are_static(self) -> bool:
-        """Whether steps run in buffers of fixed shape."""
-        steps = self.static_steps
-        return steps is not None and self.fast_length == math.inf and steps.is_own_thread
-
-    @torch.inference_mode()
-    def step(
-        self,
-        ids: torch.Tensor,
-        visible: torch.Tensor,
-        positions: torch.Tensor,
-        cache: Cache,
-        write_index: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """As `forward`, for one token of each branch; on a GPU in fixed buffers, so that a CUDA graph can replay it.
-
-        `write_index` [batch, length] has the columns of fixed layers that the tokens are written to; growing ones append them.
-        """
-        if self.static_steps is not None and self.steps_are_static:
-            return self.static_steps(ids, visible, positions, cache, write_index)
-        return self.forward(ids, visible, positions, cache)
-
-    def _read(
-        self,
-        ids: torch.Tensor,
-        visible: torch.Tensor,
-        positions: torch.Tensor,
-        cache: Cache,
-        keep: int | torch.Tensor = 0,
-    ) -> torch.Tensor:
-        logits: torch.Tensor = self.model(
-            input_ids=ids.to(self.device),
-            attention_mask=self._attention_mask(visible.to(self.device)),
-            position_ids=positions.to(self.device),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=keep.to(self.device) if isinstance(keep, torch.Tensor) else keep,
-        ).logits
-        return logits
-
-    def _attention_mask(self, visible: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor]:
-        """Added to the attention scores [batch, 1, length, keys]; a dictionary by layer type where a model has several."""
-
-        def added(seen: torch.Tensor) -> torch.Tensor:
-            mask = torch.zeros(seen.shape, dtype=self.dtype, device=self.device)
-            return mask.masked_fill_(~seen, torch.finfo(self.dtype).min)[:, None]
-
-        sliding = "sliding_attention" in self._layer_types
-        window = getattr(self.model.config.get_text_config(), "sliding_window", None) if sliding else None
-        if not window or visible.shape[-1] <= window:
-            return added(visible)
-        # A token's visible keys are in the order of its text, even with hidden keys between them.
-        seen = visible.cumsum(-1, dtype=torch.int32)
-        slid = added(visible & (seen > seen[..., -1:] - window))
-        if self._layer_types == {"sliding_attention"}:
-            return slid
-        full = added(visible)
-        return {kind: slid if kind == "sliding_attention" else full for kind in self._layer_types}
+    def head_states(self, head: tuple[int, ...]) -> list[torch.Tensor]:
+        """The keys and values of a head, as `Store.take` gives them; those of the last heads requested are kept."""
+        with self._mutex:  # a tool's model may be asked by several threads
+            states = self._heads.pop(head, None)
+        if states is None:
+            rows = TreeRows(self)
+            rows.read([0], [head])
+            states = rows.states(0)
+        with self._mutex:
+            self._heads[head] = states
+            while len(self._heads) > HEADS_KEPT:
+                del self._heads[next(iter(self._heads))]
+        return states
 
     def logits_after(
         self, sequences: Sequence[Sequence[int]], indices: Sequence[Sequence[int]]
@@ -282,13 +221,13 @@ class LanguageModel:
         lengths = [max(some, default=-1) + 1 for some in indices]
         for batch in batching.by_length(lengths, [len(some) for some in indices], self.batch_tokens):
             batch = [n for n in batch if len(indices[n])]
-            if slow := [n for n in batch if lengths[n] > self.fast_length]:
-                read = [sequences[n][: lengths[n]] for n in slow]
-                yield slow, torch.cat(exact.read(self, read, [indices[n] for n in slow])).float()
-            batch = [n for n in batch if lengths[n] <= self.fast_length]
             if not batch:
                 continue
-            ids = batching.padded([sequences[n][: lengths[n]] for n in batch], "right")
+            if self.is_plain:
+                read = [sequences[n][: lengths[n]] for n in batch]
+                yield batch, torch.cat(plain.read(self, read, [indices[n] for n in batch])).float()
+                continue
+            ids = batching.padded([sequences[n][: lengths[n]] for n in batch])
             keep = torch.zeros_like(ids, dtype=torch.bool)
             rows = [row for row, n in enumerate(batch) for _ in indices[n]]
             keep[rows, [index for n in batch for index in indices[n]]] = True
@@ -302,45 +241,6 @@ class LanguageModel:
                     logits_to_keep=keep.to(self.device),
                 )
             yield batch, output.logits.float()
-
-    def prefill(
-        self,
-        contexts: Sequence[Sequence[int]],
-        prefix: Prefix | None = None,
-        keep: Sequence[int] | None = None,
-    ) -> tuple[torch.Tensor, Branches]:
-        """Reads contexts side by side, padded on the left; returns logits and a batch with one branch each.
-
-        The logits are those of the last token of each [batch, vocabulary], or of the last `keep[n]` tokens of context
-        n, one context after another [sum of keep, vocabulary].
-        """
-        shared = len(prefix.ids) if prefix else 0
-        ids, valid = batching.pad_left(contexts)
-        rows, length = ids.shape
-        cache = kv_cache.repeated(prefix.cache, rows) if prefix else kv_cache.new_cache()
-        key_valid = torch.cat([torch.ones(rows, shared, dtype=torch.bool), valid], dim=1)
-        positions = (valid.long().cumsum(1) - 1).clamp(min=0) + shared
-        logits = self.forward(
-            ids,
-            batching.causal(key_valid, length),
-            positions,
-            cache,
-            batching.last_tokens(keep or [1] * rows, length),
-        )
-        lengths = valid.sum(1) + shared
-        return logits, Branches(self, cache, key_valid[:, None], lengths[:, None])
-
-    def prefix(self, ids: Sequence[int]) -> Prefix:
-        """The cache of tokens that many contexts begin with; the last ones requested are kept."""
-        key = tuple(ids)
-        prefix = self._prefixes.pop(key, None)
-        if prefix is None:
-            _, branches = self.prefill([ids])
-            prefix = Prefix(list(ids), branches.cache)
-        self._prefixes[key] = prefix
-        while len(self._prefixes) > PREFIXES_KEPT:
-            del self._prefixes[next(iter(self._prefixes))]
-        return prefix
 
     def score(
         self,
@@ -386,8 +286,17 @@ class LanguageModel:
                 starts[n] = part
         return starts
 
-    def generate(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
-        """Greedy continuations, cut before the first stop text. Prompts that share a long head share its cache."""
+    def generate(
+        self,
+        prompts: Sequence[str],
+        max_new_tokens: int,
+        stop: Sequence[str] = (),
+        batch_tokens: int | None = None,
+    ) -> list[str]:
+        """Greedy continuations, cut before the first stop text. What many prompts begin with is read once.
+
+        `batch_tokens` bounds the tokens of a forward pass in place of the model's own.
+        """
         longest = self.context_length - max_new_tokens
         if longest < 1:
             raise UserError(
@@ -395,38 +304,38 @@ class LanguageModel:
                 f"{self.context_length} tokens"
             )
         encoded = [self.cut_left(self.bos_ids + self.encode(prompt), longest) for prompt in prompts]
+        heads = batching.shared_heads(encoded)
         texts = [""] * len(encoded)
-        # The common beginning is read once; at least one token is left for each.
-        head = os.path.commonprefix([ids[:-1] for ids in encoded]) if len(encoded) > 1 else []
-        prefix = self.prefix(head) if len(head) >= 16 else None
-        rest = [ids[len(head) :] if prefix else ids for ids in encoded]
-        for batch in batching.by_length([len(ids) for ids in rest], [1] * len(rest), self.batch_tokens):
-            written = self._greedy([rest[n] for n in batch], prefix, max_new_tokens, stop)
+        lengths = [len(ids) for ids in encoded]
+        for batch in batching.by_length(lengths, [1] * len(encoded), batch_tokens or self.batch_tokens):
+            written = self._greedy([encoded[n] for n in batch], heads, max_new_tokens, stop)
             for n, ids in zip(batch, written, strict=True):
                 texts[n] = cut_at(self.decode(ids), stop)
         return texts
 
     def _greedy(
-        self, contexts: Sequence[Sequence[int]], prefix: Prefix | None, limit: int, stop: Sequence[str]
+        self,
+        contexts: Sequence[Sequence[int]],
+        heads: Sequence[Sequence[int]],
+        limit: int,
+        stop: Sequence[str],
     ) -> list[list[int]]:
-        logits, branches = self.prefill(contexts, prefix)
+        rows, active = self.rows(heads), list(range(len(contexts)))
         written: list[list[int]] = [[] for _ in contexts]
-        active = list(range(len(contexts)))
-        following = logits.argmax(-1).tolist()
-        for _ in range(limit):
-            going: list[int] = []
-            for row, n in enumerate(active):
-                if following[row] in self.end_ids:
-                    continue
-                written[n].append(following[row])
-                if not any(text in self.decode(written[n]) for text in stop):
-                    going.append(row)
-            if not going:
-                break
-            if len(going) < len(active):
-                branches.keep_rows(going)
-                active, following = [active[row] for row in going], [following[row] for row in going]
-            following = branches.step(torch.tensor(following)[:, None])[:, 0].argmax(-1).tolist()
+        logits = rows.read(active, contexts)
+        while active:
+            chosen = dict(zip(active, logits.argmax(-1).tolist(), strict=True))
+            going = []
+            for n, token in chosen.items():
+                if token not in self.end_ids:
+                    written[n].append(token)
+                    if len(written[n]) < limit and not has_ended(written[n], self.decode, stop):
+                        going.append(n)
+                        continue
+                rows.free(n)
+            active = going
+            if active:
+                logits = rows.read(active, [[chosen[n]] for n in active])
         return written
 
     def rolling_log_likelihoods(self, texts: Sequence[str], calls: bool = True) -> list[tuple[float, int]]:

@@ -9,6 +9,7 @@ from transformers import AutoModelForSeq2SeqLM
 
 from toolformer.lm import loading
 from toolformer.lm.batching import by_length
+from toolformer.lm.memory import batch_tokens
 from toolformer.lm.stop import cut_at
 
 DEFAULT_LENGTH = 512
@@ -59,7 +60,7 @@ def padded_batches(
     encoded = [
         tokenizer(text, truncation=True, max_length=max_tokens, verbose=False).input_ids for text in texts
     ]
-    for batch in by_length([len(ids) for ids in encoded], [1] * len(encoded)):
+    for batch in by_length([len(ids) for ids in encoded], [1] * len(encoded), batch_tokens(model.device)):
         rows = {"input_ids": [encoded[n] for n in batch]}
         padded = tokenizer.pad(rows, padding_side="right", return_tensors="pt").to(model.device)
         yield batch, {name: padded[name] for name in ("input_ids", "attention_mask")}

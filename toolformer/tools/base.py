@@ -79,6 +79,9 @@ class Tool(Part, ABC):
     is_exact: bool = False
     """Whether its answer to the right call is right, as a calculator's is and a search's need not be."""
 
+    is_quick: bool = False
+    """Whether a call takes less time than a model's step: it is run at once, and does not wait for others to be run with."""
+
     def depends_on(self, document: Document) -> str:
         """Everything in a document that answers depend on: by default all of it."""
         return json.dumps(asdict(document), default=str)

@@ -59,6 +59,7 @@ class Calculator(ClosedTool):
     VERSION = 2
     benchmarks = ("arithmetic", "math")
     is_exact = True
+    is_quick = True
     examples = (
         "The bakery sold 48 rolls in the morning and 37 in the afternoon, which makes [Calculator(48 + 37) -> 85] 85 rolls that day.",
         "Of the 230 seats in the theatre 64 stayed empty, so the play was seen by [Calculator(230 - 64) -> 166] 166 people.",

@@ -23,6 +23,7 @@ class Calendar(Tool):
     VERSION = 1
     benchmarks = ("dateset",)
     is_exact = True
+    is_quick = True
     examples = (
         "The newsletter begins with the date of the day: [Calendar() -> Today is Tuesday, March 9, 2021.] Tuesday, March 9, 2021.",
         "The shop is open late because today is [Calendar() -> Today is Saturday, October 12, 2019.] Saturday.",

@@ -84,6 +84,7 @@ class ToolRuntime(Tool):
         self.examples = self.tool.examples
         self.benchmarks = self.tool.benchmarks
         self.is_exact = self.tool.is_exact
+        self.is_quick = self.tool.is_quick
         self.limits = limits or Limits()
         self.cache = cache
         self._threads = Threads(max(self.limits.workers, self.tool.max_parallel_calls))

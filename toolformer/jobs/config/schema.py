@@ -164,8 +164,8 @@ class EngineConfig:
     threads: Count | None = None
     """CPU threads of a worker; null: the machine's cores shared among its workers."""
     batch_tokens: CountOrAuto = "auto"
-    """Tokens of a forward pass at most, in annotation and evaluation; the memory needed grows with it. auto: by a GPU's
-    free memory, at most 16,384; 2,048 on a CPU. Halved once if the GPU's memory is full."""
+    """Tokens of a forward pass at most, in annotation and evaluation; the memory needed grows with it. auto: 8,192 on a GPU,
+    2,048 on a CPU. Halved once if the GPU's memory is full."""
     cpus_per_worker: Amount = 0.5
     """CPUs that a worker reserves on the cluster."""
     gpus_per_worker: Amount = 0.0

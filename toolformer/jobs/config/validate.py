@@ -9,7 +9,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 from toolformer.data.files import DEMO_SPLITS
-from toolformer.decoding.settings import BATCH_SIZE, check_decoding
+from toolformer.decoding.settings import check_decoding
 from toolformer.errors import UserError, near
 from toolformer.jobs.config.keys import all_keys
 from toolformer.jobs.config.messages import first_error, one_line
@@ -119,8 +119,8 @@ def _check_together(config: Config) -> None:
 
 
 def _settle_workers(config: Config) -> None:
-    """Replaces `workers=auto` by a number; workers that share a GPU, each of which sees all of its memory, get fixed batch sizes."""
-    from toolformer.lm.batching import TOKENS_PER_BATCH
+    """Replaces `workers=auto` by a number; workers that share a GPU, get the small batches of a CPU."""
+    from toolformer.lm import memory
     from toolformer.lm.loading import gpus
 
     engine, decoding = config.engine, config.decoding
@@ -135,6 +135,6 @@ def _settle_workers(config: Config) -> None:
         engine.workers = count if engine.workers == "auto" else engine.workers
         is_shared = engine.workers > count
     if is_shared and engine.batch_tokens == "auto":
-        engine.batch_tokens = TOKENS_PER_BATCH
+        engine.batch_tokens = memory.batch_tokens("cpu")
     if is_shared and decoding.batch_size == "auto":
-        decoding.batch_size = BATCH_SIZE
+        decoding.batch_size = memory.batch_rows("cpu")

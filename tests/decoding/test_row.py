@@ -3,8 +3,8 @@
 import pytest
 
 from tests.build import DOCUMENTS, PROMPTS, Recorder, force, steer, tiny_model, tiny_tokenizer, tools
-from toolformer.decoding.batch import Row
 from toolformer.decoding.decoder import Decoder
+from toolformer.decoding.row import Row
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
@@ -66,8 +66,9 @@ def test_a_cut_prompt_leaves_room_for_the_longest_calls(monkeypatch: pytest.Monk
     call = model.encode(' [QA("Where?") ->')
 
     def following(_: Decoder, row: Row) -> int | None:
-        is_calling = row.may_call and row.written == call[: len(row.written)]
-        return call[len(row.written)] if is_calling else None
+        written = row.ids[row.start :]
+        is_calling = row.may_call and written == call[: len(written)]
+        return call[len(written)] if is_calling else None
 
     steer(monkeypatch, following)
     limits = {"max_calls": calls, "max_call_tokens": len(call) - 1, "max_result_tokens": 5}
