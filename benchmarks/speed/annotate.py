@@ -40,8 +40,8 @@ from toolformer.benchmarks.speed.script import (
 from toolformer.data import Document
 from toolformer.jobs import instantiate
 from toolformer.jobs.config import Config, compose, validate
-from toolformer.lm.batching import TOKENS_PER_BATCH
 from toolformer.lm.language_model import LanguageModel, TokenScores
+from toolformer.lm.memory import TOKENS
 from toolformer.tools.base import Tool
 
 SHARD = 8
@@ -58,7 +58,7 @@ class Options:
     k: int = 10
     m: int = 5
     dtype: str = "auto"
-    batch_tokens: str = str(TOKENS_PER_BATCH)
+    batch_tokens: str = str(TOKENS["cpu"])
     bound: bool = True
     reference: int = 4
     """Documents that the reference implementation annotates, at most; its time is scaled to all."""
@@ -123,13 +123,13 @@ def product(
     settings: Sequence[ToolSettings],
     tools: dict[str, Tool],
     documents: Sequence[Document],
-    batch_tokens: int = TOKENS_PER_BATCH,
+    batch_tokens: int = TOKENS["cpu"],
     bound: bool = True,
 ) -> Timing:
     """This project, one shard at a time as in the generate stage; larger batches have larger shards."""
     timing = Timing()
     language_model.batch_tokens = batch_tokens
-    size = max(1, SHARD * batch_tokens // TOKENS_PER_BATCH)
+    size = max(1, SHARD * batch_tokens // TOKENS["cpu"])
     score, scores = pipeline.score, language_model.score
 
     def timed(*arguments: Any, **options: Any) -> list[Candidate]:

@@ -61,4 +61,5 @@ def shared_heads(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
     for ids in sequences:
         if len(ids) > HEAD:
             groups.setdefault(tuple(ids[:HEAD]), []).append(ids[:-1])
-    return [os.path.commonprefix([*map(list, alike)]) for alike in groups.values() if len(alike) > 1]
+    shared = (os.path.commonprefix([*map(list, alike)]) for alike in groups.values() if len(alike) > 1)
+    return [list(head) for head in shared]

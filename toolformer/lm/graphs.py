@@ -46,8 +46,8 @@ class StepGraphs:
                 log.warning(message, self._name, one_line(error, 100))
                 return logits
             self._graphs[shape] = graph, *inputs, captured
-        graph, *inputs, captured = self._graphs[shape]
-        for held, given in zip(inputs, (ids, positions), strict=True):
-            held.copy_(given)
+        graph, held_ids, held_positions, captured = self._graphs[shape]
+        held_ids.copy_(ids)
+        held_positions.copy_(positions)
         graph.replay()
         return captured.clone()

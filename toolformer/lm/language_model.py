@@ -175,10 +175,10 @@ class LanguageModel:
             self.model(input_ids=ids, past_key_values=cache, use_cache=True)
         shapes = []
         for layer in cache.layers:
+            assert isinstance(layer, DynamicLayer) and layer.keys is not None and layer.values is not None
             keys, values = (
                 StateShape(states.shape[1], states.shape[3], states.dtype, states.device)
                 for states in (layer.keys, layer.values)
-                if states is not None
             )
             shapes.append((keys, values))
         return shapes

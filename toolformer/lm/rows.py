@@ -114,8 +114,8 @@ class TreeRows:
         order: list[int] = []
         parts: list[torch.Tensor] = []
         for batch in batching.by_length(counts, [1] * len(counts), budget):
-            chosen = ([of[n] for n in batch] for of in (rows, tokens, heads))
-            parts.append(self._read_several(*chosen))
+            some = [tokens[n] for n in batch]
+            parts.append(self._read_several([rows[n] for n in batch], some, [heads[n] for n in batch]))
             order += batch
         return torch.cat(parts)[np.argsort(order)]
 
@@ -200,18 +200,20 @@ class TreeRows:
         else:
             positions = self._tensor(lengths)
 
-        def run(ids: torch.Tensor, positions: torch.Tensor, keys: int = keys) -> torch.Tensor:
+        # A graph has one number of keys, so it sees all that there is room for.
+        keys = keys if self._graphs is None else self._store.columns
+
+        def run(ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
             self._store.view(first, len(rows), keys)
             self._store.write_at(positions[:, None])
             seen = self._columns[:keys] <= positions[:, None]
             return self._forward(ids[:, None], seen[:, None], positions[:, None], 0)[:, 0]
 
-        if self._graphs is not None:
-            capacity = self._store.columns
-            shape = (self._store.version, first, len(rows), capacity)
-            logits = self._graphs(shape, lambda *inputs: run(*inputs, keys=capacity), ids, positions)
-        else:
+        if self._graphs is None:
             logits = run(ids, positions)
+        else:
+            logits = self._graphs((self._store.version, first, len(rows)), run, ids, positions)
+            self._store.touch(range(first, first + len(rows)), keys)
         self._next = (rows, positions + 1) if all(fed) else None
         for row, is_fed in zip(rows, fed, strict=True):
             self._lengths[row] += is_fed

@@ -112,7 +112,7 @@ class Store:
         """Writes the same beginning, as `take` gives it, to several places."""
         for tensor, state in zip(self._tensors, states, strict=True):
             tensor[:, list(places), :, : state.shape[2]] = state[:, None]
-        self._touch(places, states[0].shape[2])
+        self.touch(places, states[0].shape[2])
 
     def take(self, place: int, columns: int) -> list[torch.Tensor]:
         """A copy of a row's first columns, a tensor for each kind of state [keys and values, heads, columns, size]."""
@@ -123,7 +123,7 @@ class Store:
         if self._viewed != (first, rows, columns):
             self._show([tensor[:, first : first + rows, :, :columns] for tensor in self._tensors])
             self._viewed = first, rows, columns
-        self._touch(range(first, first + rows), columns)
+        self.touch(range(first, first + rows), columns)
 
     @contextmanager
     def rows(self, places: Sequence[int], columns: int) -> Iterator[None]:
@@ -138,7 +138,7 @@ class Store:
         yield
         for tensor, copy in zip(self._tensors, copies, strict=True):
             tensor[:, list(places), :, :columns] = copy
-        self._touch(places, columns)
+        self.touch(places, columns)
 
     def write_at(self, columns: torch.Tensor) -> None:
         """Says in which columns [rows, length] the tokens of the next pass are written."""
@@ -164,7 +164,8 @@ class Store:
                 else:
                     layer.keys = state
 
-    def _touch(self, places: Sequence[int], columns: int) -> None:
+    def touch(self, places: Sequence[int], columns: int) -> None:
+        """Notes that something was written to the first columns of these places."""
         for place in places:
             self._written[place] = max(self._written[place], columns)
 
