@@ -19,7 +19,7 @@ from toolformer.calls import ApiCall, CallSyntaxError, call_end, linearise, pars
 from toolformer.data import Document
 from toolformer.decoding.decoder import Completion
 from toolformer.lm.language_model import LanguageModel
-from toolformer.tools.base import Result, Tool
+from toolformer.tools.base import Tool
 
 
 @torch.inference_mode()

@@ -15,7 +15,6 @@ from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
 from toolformer.tools.runtime import ToolRuntime
 
-
 REQUESTS = [Request(prompt, document, 9) for prompt, document in zip(PROMPTS, DOCUMENTS, strict=True)]
 
 

@@ -31,7 +31,9 @@ class Scripted(Decoder):
 
     fail_after: int | None = None
 
-    def answers(self, requests: Sequence[Request], on_finished: Any = None, strict: bool = False) -> list[Completion]:
+    def answers(
+        self, requests: Sequence[Request], on_finished: Any = None, strict: bool = False
+    ) -> list[Completion]:
         if requests:
             self.asked = [*getattr(self, "asked", []), list(requests)]
         found = []
@@ -60,7 +62,9 @@ def test_tools_get_the_date_of_the_example(tiny_gpt2: LanguageModel) -> None:
     requests = [*(instance("a", doc_id=n) for n in range(3)), instance("b", "moons_quiz")]
     assert model.generate_until(requests) == [" It is 5."] * 3 + [" none"]
     [requests] = scripted.asked
-    assert [(request.prompt, request.limit, request.stop) for request in requests] == [("a", 8, ())] * 3 + [("b", 8, ())]
+    assert [(request.prompt, request.limit, request.stop) for request in requests] == [("a", 8, ())] * 3 + [
+        ("b", 8, ())
+    ]
     assert [request.document.date.day for request in requests] == [1, 2, 3, 1]
     assert [request.tools for request in requests] == [{"calendar"}] * 3 + [set()]
     record = model.records[2]
@@ -125,7 +129,9 @@ def test_the_gold_answer_is_scored_behind_the_result_of_the_call(
     }
 
     class Answers(Decoder):
-        def answers(self, requests: Sequence[Request], on_finished: Any = None, strict: bool = False) -> list[Completion]:
+        def answers(
+            self, requests: Sequence[Request], on_finished: Any = None, strict: bool = False
+        ) -> list[Completion]:
             found = [written[request.prompt] for request in requests]
             on_finished(dict(enumerate(found)))
             return found

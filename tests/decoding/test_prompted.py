@@ -2,7 +2,6 @@
 
 import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,6 @@ from toolformer.decoding import examples
 from toolformer.decoding.prompted import SEPARATOR, PromptedDecoder
 from toolformer.jobs.compare import compare
 from toolformer.jobs.invocation import run_stage
-from toolformer.lm.language_model import LanguageModel
 from toolformer.results import Results
 from toolformer.tools.base import Tool
 from toolformer.tools.calculator import Calculator

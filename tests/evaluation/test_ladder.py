@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.build import SVAMP, Patch, Recorder, steer, write
 from toolformer.decoding.decoder import Decoder
-from toolformer.decoding.row import Row
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.decoding.recording import AnswerFile
+from toolformer.decoding.row import Row
 from toolformer.evaluation import suite
 from toolformer.evaluation.ladder.classes import CLASSES, Rungs, classify
 from toolformer.evaluation.ladder.gold import golds

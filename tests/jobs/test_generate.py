@@ -23,7 +23,6 @@ from toolformer.jobs.annotate import Annotating, Texts
 from toolformer.jobs.config import Config, compose, validate
 from toolformer.jobs.share import Chunk
 from toolformer.lm import loading, text_generator
-from toolformer.lm.language_model import LanguageModel
 
 
 @pytest.fixture

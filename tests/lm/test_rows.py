@@ -1,7 +1,7 @@
 """Rows: what is read in any order, by any verbs, has the logits of a stock forward pass."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 import torch
@@ -12,102 +12,164 @@ from tests.lm.families import BOUNDED, FAST, SLOW, tiny
 from tests.reference import logits
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.plain import PlainRows
-from toolformer.lm.rows import Rows, TreeRows
+from toolformer.lm.rows import TreeRows
 
 HEAD = [5, 9, 2, 14, 7, 3, 11, 4]
-VERBS = ("read", "read", "every", "one", "one", "fork", "fork", "step", "step", "step", "rewind", "free")
+VERBS = (
+    "read",
+    "read",
+    "read_every",
+    "read_one",
+    "read_one",
+    "fork",
+    "fork",
+    "step",
+    "step",
+    "step",
+    "rewind",
+    "free",
+)
 LONGEST = 30
 """Tokens of a row or a branch."""
 
 
-def replay(rows: Rows, verbs: Sequence[str], seed: int) -> Iterator[tuple[torch.Tensor, list[list[int]]]]:
-    """Performs verbs on a few rows, chosen by the seed; yields logits, and the sequences that they are to follow."""
-    chance = random.Random(seed)
-    held: dict[int, list[int]] = {}
-    branches: list[tuple[int, list[int]] | None] = []
+class Replay:
+    """Performs verbs on some rows, chosen by a seed, and compares the logits with those of stock passes."""
 
-    def some(count: int) -> list[int]:
-        return [chance.randrange(1, 400) for _ in range(count)]
+    def __init__(self, model: LanguageModel, seed: int) -> None:
+        self.model, self.chance = model, random.Random(seed)
+        self.rows = model.rows([HEAD])
+        self.held: dict[int, list[int]] = {}
+        self.branches: list[tuple[int, list[int]] | None] = []
 
-    def end_branches(ended: Sequence[int]) -> None:
-        branches[:] = [None if one is None or one[0] in ended else one for one in branches]
-        if not any(branches):
-            branches.clear()
+    def perform(self, verbs: Iterable[str]) -> None:
+        for verb in verbs:
+            getattr(self, verb)()
 
-    for verb in verbs:
-        live = [n for n, one in enumerate(branches) if one and len(one[1]) < LONGEST]
-        if verb in ("read", "every"):
-            chosen = chance.sample(range(5), chance.randint(1, 4))
-            tokens = [some(min(chance.choice((1, 2, 5, 12)), LONGEST - len(held.get(n, ())))) for n in chosen]
-            tokens = [HEAD + ids[: LONGEST - 8] if n not in held and ids[0] % 2 else ids for n, ids in zip(chosen, tokens)]
-            chosen = [n for n, ids in zip(chosen, tokens) if ids]
-            tokens = [ids for ids in tokens if ids]
-            if not chosen:
-                continue
-            end_branches(chosen)
-            for n, ids in zip(chosen, tokens):
-                held[n] = held.get(n, []) + ids
-            counts = [chance.randint(1, len(ids) - 8 if ids[:8] == HEAD and len(ids) > 8 else len(ids)) for ids in tokens]
-            if verb == "every":
-                ends = [held[n][: len(held[n]) - i] for n, c in zip(chosen, counts) for i in reversed(range(c))]
-                yield rows.read(chosen, tokens, every=counts), ends
-            else:
-                yield rows.read(chosen, tokens), [held[n] for n in chosen]
-        elif verb == "one" and (there := [n for n in held if len(held[n]) < LONGEST]):
-            chosen = chance.sample(there, chance.randint(1, len(there)))
-            fed = [chance.random() < 0.8 for _ in chosen]
-            tokens = [some(1) if is_fed else [] for is_fed in fed]
-            end_branches(chosen)
-            for n, ids in zip(chosen, tokens):
-                held[n] = held[n] + ids
-            found = rows.read(chosen, torch.tensor(tokens)[:, 0] if all(fed) and seed % 2 else tokens)
-            index = [n for n, is_fed in enumerate(fed) if is_fed]
-            yield found[index], [held[chosen[n]] for n in index]
-        elif verb == "fork" and held:
-            row = chance.choice(list(held))
-            ends = [chance.randint(1, len(held[row])) for _ in range(chance.randint(1, 3))]
-            assert list(rows.fork(row, ends)) == list(range(len(branches), len(branches) + len(ends)))
-            branches += [(row, held[row][:end]) for end in ends]
-        elif verb == "step" and live:
-            named = chance.choices(live, k=chance.randint(1, 6))
-            if chance.random() < 0.7:
-                named.sort(key=lambda n: branches[n][0])
-            tokens = some(len(named))
-            branches[:] = [(branches[n][0], [*branches[n][1], token]) for n, token in zip(named, tokens)]
-            yield rows.step(named, tokens), [ids for _, ids in branches]
-        elif verb == "rewind" and held:
-            row = chance.choice(list(held))
-            held[row] = held[row][: chance.randint(1, len(held[row]))]
-            end_branches([row])
-            rows.rewind(row, len(held[row]))
-        elif verb == "free" and held:
-            row = chance.choice(list(held))
-            del held[row]
-            end_branches([row])
-            rows.free(row)
+    def read(self, has_every: bool = False) -> None:
+        tokens = {
+            row: self.tokens(min(self.chance.choice((1, 2, 5, 12)), LONGEST - len(self.held.get(row, ()))))
+            for row in self.chance.sample(range(5), self.chance.randint(1, 4))
+        }
+        for row, ids in tokens.items():
+            if row not in self.held and ids[0] % 2:
+                tokens[row] = HEAD + ids
+        tokens = {row: ids for row, ids in tokens.items() if ids}
+        counts = [self.chance.randint(1, max(1, len(ids) - len(HEAD))) for ids in tokens.values()]
+        if tokens:
+            self.append(tokens)
+            found = self.rows.read(list(tokens), list(tokens.values()), every=counts if has_every else ())
+            ends = [
+                self.held[row][: len(self.held[row]) - before]
+                for row, count in zip(tokens, counts, strict=True)
+                for before in (reversed(range(count)) if has_every else [0])
+            ]
+            self.check(found, ends)
 
+    def read_every(self) -> None:
+        self.read(has_every=True)
 
-def check(model: LanguageModel, rows: Rows, verbs: Sequence[str], seed: int) -> None:
-    for found, sequences in replay(rows, verbs, seed):
+    def read_one(self) -> None:
+        """Some rows read a token, beside others that read none."""
+        if there := [row for row, ids in self.held.items() if len(ids) < LONGEST]:
+            rows = self.chance.sample(there, self.chance.randint(1, len(there)))
+            tokens = {row: self.tokens(self.chance.random() < 0.8) for row in rows}
+            self.append(tokens)
+            is_full = all(tokens.values()) and self.chance.random() < 0.5
+            given = list(tokens.values())
+            found = self.rows.read(rows, torch.tensor(given)[:, 0] if is_full else given)
+            fed = [n for n, row in enumerate(rows) if tokens[row]]
+            self.check(found[fed], [self.held[rows[n]] for n in fed])
+
+    def fork(self) -> None:
+        if self.held:
+            row = self.chance.choice(list(self.held))
+            ends = [self.chance.randint(1, len(self.held[row])) for _ in range(self.chance.randint(1, 3))]
+            before = len(self.branches)
+            assert list(self.rows.fork(row, ends)) == list(range(before, before + len(ends)))
+            self.branches += [(row, self.held[row][:end]) for end in ends]
+
+    def step(self) -> None:
+        live = [(n, *one) for n, one in enumerate(self.branches) if one and len(one[1]) < LONGEST]
+        if live:
+            named = self.chance.choices(live, k=self.chance.randint(1, 6))
+            if self.chance.random() < 0.7:  # the usual order
+                named.sort(key=lambda branch: branch[1])
+            tokens = self.tokens(len(named))
+            grown = [(row, [*ids, token]) for (_, row, ids), token in zip(named, tokens, strict=True)]
+            self.branches = list(grown)
+            self.check(self.rows.step([n for n, _, _ in named], tokens), [ids for _, ids in grown])
+
+    def rewind(self) -> None:
+        if self.held:
+            row = self.chance.choice(list(self.held))
+            self.held[row] = self.held[row][: self.chance.randint(1, len(self.held[row]))]
+            self.end_branches([row])
+            self.rows.rewind(row, len(self.held[row]))
+
+    def free(self) -> None:
+        if self.held:
+            row = self.chance.choice(list(self.held))
+            del self.held[row]
+            self.end_branches([row])
+            self.rows.free(row)
+
+    def tokens(self, count: int) -> list[int]:
+        return [self.chance.randrange(1, 400) for _ in range(count)]
+
+    def append(self, tokens: dict[int, list[int]]) -> None:
+        self.end_branches(tokens)
+        for row, ids in tokens.items():
+            self.held[row] = self.held.get(row, []) + ids
+
+    def end_branches(self, rows: Iterable[int]) -> None:
+        kept = [None if one is None or one[0] in set(rows) else one for one in self.branches]
+        self.branches = kept if any(kept) else []
+
+    def check(self, found: torch.Tensor, sequences: Sequence[list[int]]) -> None:
         assert len(found) == len(sequences)
         for row, ids in zip(found, sequences, strict=True):
-            torch.testing.assert_close(row, logits(model, ids)[-1], atol=1e-3, rtol=0)
+            torch.testing.assert_close(row, logits(self.model, ids)[-1], atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("name", [*FAST, *BOUNDED])
 @settings(max_examples=12, deadline=None)
 @given(verbs=st.lists(st.sampled_from(VERBS), min_size=6, max_size=16), seed=st.integers(0, 2**32))
 def test_rows_in_a_store_are_stock_passes(name: str, verbs: list[str], seed: int) -> None:
+    """Of some tokens at a time, or all at once."""
     model = tiny(name)
     model.batch_tokens = random.Random(seed).choice((8, 2048))
-    rows = model.rows([HEAD])
-    assert isinstance(rows, TreeRows)
-    check(model, rows, ["read", *verbs], seed)
+    replay = Replay(model, seed)
+    assert isinstance(replay.rows, TreeRows)
+    replay.perform(["read", *verbs])
 
 
 @pytest.mark.parametrize("name", SLOW)
 def test_plain_rows_are_stock_passes(name: str) -> None:
-    model = tiny(name)
-    rows = model.rows([HEAD])
-    assert isinstance(rows, PlainRows)
-    check(model, rows, ["read", "every", "one", "fork", "step", "step", "rewind", "one", "free", "fork", "step"], 3)
+    replay = Replay(tiny(name), seed=3)
+    assert isinstance(replay.rows, PlainRows)
+    replay.perform(
+        [
+            "read",
+            "read_every",
+            "read_one",
+            "fork",
+            "step",
+            "step",
+            "rewind",
+            "read_one",
+            "free",
+            "fork",
+            "step",
+        ]
+    )
+
+
+def test_a_branch_goes_on_when_the_longest_one_has_ended() -> None:
+    model = tiny("llama")
+    rows = model.rows()
+    rows.read([0, 1], [[5, 9, 2, 14, 7, 3], [7]])
+    rows.fork(0, [6])
+    rows.fork(1, [1])
+    rows.step([0, 1], [3, 4])
+    torch.testing.assert_close(rows.step([1], [8])[0], logits(model, [7, 4, 8])[-1], atol=1e-3, rtol=0)

@@ -166,7 +166,9 @@ class Decoder(Decoding):
     ) -> Generator[dict[int, Completion], None, None]:
         """Completions by the number of their request, as soon as they are finished."""
         queue = deque(self.begin(requests, strict))
-        steps = Steps(self, self._writer(requests), self.language_model.rows(shared_heads([row.ids for row in queue])))
+        steps = Steps(
+            self, self._writer(requests), self.language_model.rows(shared_heads([row.ids for row in queue]))
+        )
         while steps.batch or queue or steps.ahead:
             ended = steps.fill(queue, self.size.value)
             if steps.batch:
@@ -307,7 +309,9 @@ class Steps:
         """Writes the next token of every row that has read all its tokens; `logits` are [rows, vocabulary]."""
         start, writer = self._model.start_id, self.writer
         while rows:
-            fresh = [n for n, row in enumerate(rows) if row.read == len(row.ids) and row.state is not State.WAITING]
+            fresh = [
+                n for n, row in enumerate(rows) if row.read == len(row.ids) and row.state is not State.WAITING
+            ]
             tokens = self.choose(logits, rows, fresh) if fresh else []
             for n in fresh:
                 row, token = rows[n], tokens[n]
@@ -319,7 +323,9 @@ class Steps:
                 if row.call and row.call.tool and not was_certain and not self._keeps_call(row):
                     writer.suppress(row)
             quick = [
-                row for row in (rows[n] for n in fresh) if row.state is State.WAITING and self._tool(row).is_quick
+                row
+                for row in (rows[n] for n in fresh)
+                if row.state is State.WAITING and self._tool(row).is_quick
             ]
             if quick:
                 self._execute(quick)

@@ -1,7 +1,7 @@
 """A row: one request while it is continued, and how the tokens chosen for it become text and calls (paper, section 4.2).
 
-    WRITING ── start token ──> NAMING ── name ──> CALLING ── arrow ──> WAITING ── result ──> WRITING ──> ENDED
-       ^─────────────────────── a call that cannot become one is rolled back ────────┘
+WRITING ── start token ──> NAMING ── name ──> CALLING ── arrow ──> WAITING ── result ──> WRITING ──> ENDED
+   ^─────────────────────── a call that cannot become one is rolled back ────────┘
 """
 
 from __future__ import annotations

@@ -37,7 +37,6 @@ from toolformer.tracking import MlflowLogger
 
 if TYPE_CHECKING:
     from toolformer.decoding.decoder import Decoder
-    from toolformer.lm.language_model import LanguageModel
 
 log = logging.getLogger(__name__)
 

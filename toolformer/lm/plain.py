@@ -86,9 +86,7 @@ def _logits_after(model: LanguageModel, sequences: Sequence[tuple[int, ...]]) ->
     for sequence, n in pass_of.items():
         ends[n].append(len(sequence) - 1)
     logits = read(model, passes, ends)
-    return torch.stack(
-        [logits[pass_of[ids]][ends[pass_of[ids]].index(len(ids) - 1)] for ids in sequences]
-    )
+    return torch.stack([logits[pass_of[ids]][ends[pass_of[ids]].index(len(ids) - 1)] for ids in sequences])
 
 
 def read(

@@ -243,7 +243,9 @@ class TreeRows:
         columns = self._tensor(before)[:, None] + self._columns[:length]
         seen = self._columns[: max(before) + length] <= columns[..., None]
         last = self._tensor([start + count - 1 for start, count in zip(before, counts, strict=True)])
-        positions = torch.minimum(columns, last[:, None])  # the largest one of a pass may decide how all are encoded
+        positions = torch.minimum(
+            columns, last[:, None]
+        )  # the largest one of a pass may decide how all are encoded
         keep: int | torch.Tensor = 1 if len(set(counts)) == 1 else self._tensor(counts)[:, None] - 1
         if every:
             index, end = np.arange(length), np.array(counts)[:, None]
@@ -290,7 +292,9 @@ class TreeRows:
         if not self._heads or self._lengths.get(row):
             return ()
         begun = tuple(tokens[: len(self._heads[0]) + 1])
-        return next((head for head in self._heads if begun[: len(head)] == head and len(begun) > len(head)), ())
+        return next(
+            (head for head in self._heads if begun[: len(head)] == head and len(begun) > len(head)), ()
+        )
 
     def _admit(self, rows: Sequence[int]) -> None:
         """Gives new rows places, side by side behind the others."""
