@@ -9,7 +9,7 @@ VERSIONS = {
     "annotate": 3,
     "generate": 3,
     "train": 3,
-    "answer": 2,
+    "answer": 3,
     "evaluate": 3,
     "explain": 2,
 }
