@@ -17,7 +17,6 @@ from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
-from toolformer.decoding.row import cut_result
 from toolformer.evaluation.ladder.classes import RUNGS, Rungs, classify
 from toolformer.evaluation.ladder.gold import Gold, cut, golds, holds
 from toolformer.lm.results import with_result
