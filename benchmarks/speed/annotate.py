@@ -30,6 +30,7 @@ from tqdm import tqdm
 from tests import reference
 from toolformer.annotation import pipeline
 from toolformer.annotation.candidates import Candidate, ToolSettings
+from toolformer.annotation.select import SELECTORS, Corpus
 from toolformer.benchmarks.speed.script import (
     measured_usage,
     print_timings,
@@ -40,6 +41,7 @@ from toolformer.benchmarks.speed.script import (
 from toolformer.data import Document
 from toolformer.jobs import instantiate
 from toolformer.jobs.config import Config, compose, validate
+from toolformer.lm.language_id import LanguageIdentifier
 from toolformer.lm.language_model import LanguageModel, TokenScores
 from toolformer.lm.memory import TOKENS
 from toolformer.tools.base import Tool
@@ -109,8 +111,9 @@ def time_reference(
     """The method read literally, on stock Transformers."""
     timing, started = Timing(), time.perf_counter()
     work = [(document, tool) for document in documents for tool in settings]
+    corpus = Corpus(seed=0, paragraphs="blank_line", identify=LanguageIdentifier().identify)
     for document, tool in tqdm(work, desc="reference", unit="text"):
-        if pipeline.Annotator(language_model, [], {})._decide(tool.selector, document):
+        if SELECTORS[tool.selector](document, corpus):
             sampled = reference.annotate(language_model, tool, tools[tool.key], document, seed=0)
             timing.candidates += len(sampled)
             timing.scored += sum(sample.losses is not None for sample in sampled)
