@@ -18,6 +18,7 @@ from toolformer.jobs.config.keys import is_text, suggest
 from toolformer.jobs.config.like import like
 from toolformer.jobs.config.messages import MOVED, moved, one_line
 from toolformer.jobs.config.schema import register
+from toolformer.jobs.config.texts import check_texts
 from toolformer.results.provenance import masked_flat
 
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -37,6 +38,7 @@ def compose(stage: str, overrides: Sequence[str]) -> DictConfig:
         if GlobalHydra.instance().is_initialized():
             config = hydra.compose("base", quoted(overrides))
         else:
+            check_texts(overrides)
             with hydra.initialize_config_dir(str(CONF), version_base=VERSION_BASE):
                 config = hydra.compose("base", quoted(overrides))
         return with_like(stage, config, overrides)
