@@ -38,7 +38,14 @@ def test_a_text_that_yaml_takes_for_something_else_is_refused(tmp_path: Path, li
 
 @pytest.mark.parametrize(
     "line",
-    ["name: 'no'", 'dataset: "0123"', "name: 7", "corpus: {url_field: null}", "seed: 0x1F", "corpus: {limit: 1_000}"],
+    [
+        "name: 'no'",
+        'dataset: "0123"',
+        "name: 7",
+        "corpus: {url_field: null}",
+        "seed: 0x1F",
+        "corpus: {limit: 1_000}",
+    ],
 )
 def test_what_reads_as_it_is_written_is_taken(tmp_path: Path, line: str) -> None:
     search = written(tmp_path, "experiment/mine", f"{HEAD}{line}\n")
