@@ -23,7 +23,7 @@ from toolformer.benchmarks.metrics import as_number, number_in
 from toolformer.data.parquet import read_table
 from toolformer.errors import UserError, near
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
-from toolformer.jobs.explain import LADDER
+from toolformer.jobs.evaluate import LADDER
 from toolformer.reporting.formatting import in_table_order, title_of, tool_name
 from toolformer.reporting.frame import seeds_of
 from toolformer.reporting.pairing import (
@@ -37,6 +37,7 @@ from toolformer.reporting.pairing import (
     read_samples,
     unit_of,
 )
+from toolformer.reporting.reader import explained_tasks
 from toolformer.reporting.table import Cell, p_cell
 from toolformer.results import Results, Run
 from toolformer.statistics.crossed import LEVEL, Effect
@@ -502,7 +503,7 @@ def sums(answers: Answers, arms: Sequence[str]) -> Table:
 def explained(answers: Answers) -> Table:
     """By benchmark, the percent of the explained answers in each class, and that are right under each oracle condition."""
     rows: dict[str, list[Row]] = {}
-    for run in answers.results.runs("explain"):
+    for run in filter(explained_tasks, answers.results.runs("evaluate")):
         for file in sorted(answers.results.artifact(run, LADDER, reduced=True).glob("*.parquet")):
             rows.setdefault(file.stem, []).extend(read_table(file).to_pylist())
     return [_explained(task, rows[task]) for task in in_table_order(rows)]

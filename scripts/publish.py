@@ -32,7 +32,7 @@ from toolformer.data import demo_corpus
 from toolformer.data.files import DEMO_SPLITS
 from toolformer.data.parquet import read_table
 from toolformer.errors import UserError
-from toolformer.jobs.explain import LADDER
+from toolformer.jobs.evaluate import LADDER
 from toolformer.reporting.pairing import ASKED, QUESTION, SCORED, TEXTS, question_digest
 from toolformer.results import Results, Run
 from toolformer.results.folder import add_name, read_json, record_digest

@@ -20,8 +20,9 @@ import pytest
 from tests.build import teach, tiny_model, tiny_tokenizer
 from toolformer.annotation.shards import ShardStore
 from toolformer.data import Document
-from toolformer.jobs import steps
+from toolformer.jobs import perform as performing
 from toolformer.jobs.config import CONF, Config, compose, validate
+from toolformer.jobs.plan import make_job
 from toolformer.jobs.versions import VERSIONS
 from toolformer.results import Folder, Results, Run, RunInfo
 from toolformer.step import Step
@@ -175,9 +176,16 @@ def config(root: Path, *more: str) -> Config:
     return validate(compose("evaluate", words(root, *more)))
 
 
+def run_stage(stage: str, config: Config) -> Run:
+    """The run of a stage with this configuration, which is made unless it is done."""
+    run = performing.perform(make_job(stage, config))
+    assert run
+    return run
+
+
 def finished(stage: str, config: Config) -> Run | None:
     """The run of a stage with this configuration, if it is done."""
-    return steps.done(Results(Path(config.paths.root)), getattr(steps, stage)(config), config)
+    return performing.finished(make_job(stage, config), Results(Path(config.paths.root)))
 
 
 def trained(root: Path, folder: Path, experiment: str = "tiny") -> str:

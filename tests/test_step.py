@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from toolformer.jobs import steps
-from toolformer.jobs.config import Config, ToolConfig, compose, validate
+from toolformer.jobs.config import Config, ToolConfig, compose, effective, validate
 from toolformer.jobs.config.keys import all_keys
 from toolformer.step import Setting, Step, all_settings, settings_of
 
@@ -100,7 +100,7 @@ def test_equal_values_have_equal_keys(one: Any, other: Any) -> None:
 def test_a_value_by_tool_and_for_all_tools_has_one_key(config: Config) -> None:
     def key(*overrides: str) -> str:
         words = ["experiment=demo", "tools=[calculator]", *overrides]
-        return steps.generate(validate(compose("generate", words), "report")).key()
+        return steps.generate(effective(validate(compose("generate", words), "report"), "generate")).key()
 
     of_all = key("filter_threshold=0.5", "tool.calculator.filter_threshold=null")
     assert of_all == key("filter_threshold=2", "tool.calculator.filter_threshold=0.5")
@@ -156,14 +156,6 @@ def test_what_may_be_a_secret_decides_unread(
 
     assert settings(one) == settings(one) != settings(other)
     assert "hunter" not in str(settings(one)) and "x.Y" in str(settings(one))
-
-
-def test_explaining_depends_on_every_setting_of_the_tools() -> None:
-    def key(*overrides: str) -> str:
-        config = validate(compose("evaluate", ["experiment=demo", "decoding.k=0", *overrides]), "report")
-        return steps.explain(config, Step("evaluate", 1, {})).key()
-
-    assert key() == key() and key() != key("++tool.calculator.inference.digits=2")
 
 
 def test_each_of_several_inputs_of_one_name_is_shown() -> None:

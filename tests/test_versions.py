@@ -25,6 +25,7 @@ from toolformer.evaluation.ladder.classes import RUNGS
 from toolformer.jobs.config import Config
 from toolformer.jobs.config.schema import ToolConfig
 from toolformer.jobs.versions import VERSIONS
+from toolformer.reporting.reader import explained_tasks
 from toolformer.results import Results, Run
 from toolformer.step import Step, all_settings, normalised
 
@@ -42,7 +43,7 @@ def made(root: Path) -> dict[str, dict[str, Any]]:
     (annotated,) = results.runs("generate")
     trained = {data: results.runs("train", data=data)[-1] for data in ("plain", "augmented")}
     lora = results.runs("train", data="augmented")[0]
-    evaluated = {system: results.runs("evaluate", system=system)[0] for system in PAPER_SYSTEMS}
+    evaluated = {system: results.runs("evaluate", system=system)[-1] for system in PAPER_SYSTEMS}
     parts: dict[str, tuple[Any, list[Any]]] = {
         "annotate": (
             columns(with_text(table(annotated, "candidates")), CALLS),
@@ -79,7 +80,7 @@ def made(root: Path) -> dict[str, dict[str, Any]]:
             + [[run.tasks["heldout_perplexity"]["perplexity"]] for run in evaluated.values()],
         ),
     }
-    (explained,) = results.runs("explain")
+    (explained,) = filter(explained_tasks, results.runs("evaluate"))
     classes = ("id", "class", "position", "call", "result", "forced_call", *RUNGS)
     rights = [f"{rung}_right" for rung in RUNGS]
     parts["explain"] = (
@@ -128,6 +129,7 @@ def versions(step: Step) -> dict[str, int]:
     found = {step.name: step.version}
     for classes, _files in step.inputs.get("tools", {}).values():
         found |= {name.rpartition(".")[2]: version for name, version in classes.items()}
+    found |= {"oracles": step.inputs["oracles"]} if "oracles" in step.inputs else {}
     for part in step.steps():
         found |= versions(part)
     return found

@@ -46,8 +46,9 @@ class Toolformer:
         `system` says which one `latest` is and whether tools are called, as in an evaluation. UserError also if there
         is no such run, or the system has no training.
         """
-        from toolformer.jobs import steps
-        from toolformer.jobs.train import model_folder
+        from toolformer.jobs.instantiate import finished_results
+        from toolformer.jobs.outputs import model_folder
+        from toolformer.jobs.sources import LATEST, named_training
         from toolformer.lm.loading import EMBEDDED_MODELS
 
         config = _config(overrides)
@@ -58,9 +59,9 @@ class Toolformer:
                     f"system={config.system} is not trained, so there is no {model} run of it; name a model, such as --model smollm2"
                 )
             try:
-                run = steps.named_training(replace(config, checkpoint=model))
+                run = named_training(replace(config, checkpoint=model), finished_results(config))
             except UserError as error:
-                if model == steps.LATEST:
+                if model == LATEST:
                     raise
                 raise UserError(f"{error}; write a hub model as OWNER/NAME, another by its folder") from error
             model = str(model_folder(run)) if run else model
@@ -167,9 +168,9 @@ def _config(overrides: Sequence[str]) -> Config:
 
 def _decoder(config: Config, model: str) -> Decoder:
     from toolformer.jobs import instantiate
-    from toolformer.jobs.system import System
+    from toolformer.jobs.config import effective
     from toolformer.training.checkpoints import check_intact
 
     check_intact(Path(model))
-    tools = System(config).tools()
-    return instantiate.decoder(config, model, tools)
+    config = effective(config, "evaluate")
+    return instantiate.decoder(config, model, instantiate.tools(config, inference=True))

@@ -19,11 +19,10 @@ STAGES = {
     "generate": "annotate a corpus with the calls that help (C*)",
     "train": "finetune the model on C* (data=augmented) or on C (data=plain)",
     "evaluate": "run benchmarks with one of the systems",
-    "explain": "why answers are right or wrong, and where calls are lost: toolformer explain RUN",
     "report": "print the paper's tables from the runs",
 }
-"""The stages in their order, each with what it does: a module and a function of that name in `toolformer.jobs`, and a function
-in its `steps`. The results of all but the report are runs."""
+"""The stages in their order, each with what it does: a module of that name in `toolformer.jobs`, and a function in its `steps`.
+The results of all but the report are runs."""
 
 
 class Mark:
@@ -62,11 +61,9 @@ class Private(Mark):
     """A setting that is not copied from a run, which may be a stranger's: it names code, an address or a path.
 
     Args:
-        decides: whether a result may depend on it.
         only_paths: whether values that are not paths are copied.
     """
 
-    decides: bool = True
     only_paths: bool = False
 
 

@@ -7,13 +7,12 @@ import pytest
 
 from tests import reference
 from tests.build import CALLING, DOCUMENTS, PIECES, Refused, taught_model, tools
-from tests.processes import config, save_calling_model, words
+from tests.processes import config, run_stage, save_calling_model, words
 from toolformer.calls import find_calls, strip
 from toolformer.data import Document
 from toolformer.decoding import examples
 from toolformer.decoding.prompted import SEPARATOR, PromptedDecoder
 from toolformer.jobs.compare import compare
-from toolformer.jobs.invocation import run_stage
 from toolformer.results import Results
 from toolformer.tools.base import Tool
 from toolformer.tools.calculator import Calculator

@@ -9,8 +9,10 @@ import pytest
 from scripts import headline
 from tests.build import Patch
 from toolformer.errors import UserError
-from toolformer.jobs import experiments, steps
-from toolformer.jobs.config import Config, compose, validate
+from toolformer.jobs import steps
+from toolformer.jobs.config import Config, compose, effective, validate
+from toolformer.jobs.plan import plan
+from toolformer.jobs.sources import resolve
 from toolformer.jobs.versions import VERSIONS
 from toolformer.results import Results, Run, RunInfo
 from toolformer.step import Step
@@ -23,16 +25,22 @@ def smoke(*overrides: str) -> Config:
 
 
 def annotation(*overrides: str) -> Step:
-    return steps.generate(smoke(*overrides))
+    return steps.generate(effective(smoke(*overrides), "generate"))
 
 
 def annotated(root: Path, *overrides: str) -> Run:
     """A finished annotation."""
     config = smoke(f"paths.root={root}", *overrides)
     with Results(root, versions=VERSIONS).open(
-        steps.generate(config), RunInfo("x", asdict(config), experiment=config.name)
+        annotation(*overrides), RunInfo("x", asdict(config), experiment=config.name)
     ) as run:
         return run
+
+
+def read(root: Path, *overrides: str) -> list[str]:
+    """The annotations that a training reads."""
+    sources = resolve("train", smoke(f"paths.root={root}", *overrides), (), Results(root, versions=VERSIONS))
+    return sources.keys
 
 
 def test_the_annotations_seed_goes_before_the_seed() -> None:
@@ -46,30 +54,27 @@ def test_another_seed_of_the_annotation_is_another_one() -> None:
 def test_trainings_of_two_seeds_share_one_annotation(tmp_path: Path) -> None:
     swept = [f"++run.stages.{stage}.seed=[0, 1]" for stage in ("generate", "train", "evaluate")]
     words = ["experiment=smoke", f"paths.root={tmp_path}", "system=toolformer", "generate.seed=0", *swept]
-    stages = Counter(job.stage for job in experiments.plan(words).jobs)
+    stages = Counter(job.stage for job in plan("run", words))
     assert (stages["generate"], stages["train"], stages["evaluate"]) == (1, 2, 2)
 
 
 def test_latest_is_the_annotation_of_a_training_of_any_seed(tmp_path: Path) -> None:
     made = annotated(tmp_path, "generate.seed=0", "seed=0")
-    config = smoke(f"paths.root={tmp_path}", "generate.seed=0", "seed=1")
-    assert [run.id for run in steps.named_annotations(config)] == [made.id]
+    assert read(tmp_path, "generate.seed=0", "seed=1") == [made.id]
 
 
 def test_latest_is_of_the_annotations_seed(tmp_path: Path) -> None:
     made = annotated(tmp_path, "generate.seed=0")
     annotated(tmp_path, "generate.seed=1")
-    config = smoke(f"paths.root={tmp_path}", "generate.seed=0", "seed=3")
-    assert [run.id for run in steps.named_annotations(config)] == [made.id]
+    assert read(tmp_path, "generate.seed=0", "seed=3") == [made.id]
 
 
 def test_latest_is_of_the_seed_that_chance_draws_by(tmp_path: Path) -> None:
     first = annotated(tmp_path, "generate.seed=0", "seed=1", CHANCE)
     annotated(tmp_path, "generate.seed=0", "seed=2", CHANCE)
-    config = smoke(f"paths.root={tmp_path}", "generate.seed=0", "seed=1", CHANCE)
-    assert [run.id for run in steps.named_annotations(config)] == [first.id]
+    assert read(tmp_path, "generate.seed=0", "seed=1", CHANCE) == [first.id]
     with pytest.raises(UserError, match="no finished generate run with name=smoke seed=3"):
-        steps.named_annotations(smoke(f"paths.root={tmp_path}", "generate.seed=0", "seed=3", CHANCE))
+        read(tmp_path, "generate.seed=0", "seed=3", CHANCE)
 
 
 def test_chance_draws_by_seed_from_one_annotation() -> None:
@@ -100,7 +105,7 @@ def test_parts_of_the_headline_share_annotations_and_trainings(tmp_path: Path, m
     parts = "run.experiments=[headline_effect,headline_loss,headline_chance,headline_repeat,headline_index]"
     data = f"paths.data_dir={headline_folder(tmp_path)}"
     words = ["experiment=headline", parts, "system=toolformer", "seed=0", data, f"paths.root={tmp_path}/runs"]
-    jobs = experiments.plan(words).jobs
+    jobs = plan("run", words)
     assert len({job.step for job in jobs}) == len(jobs)
     stages = Counter(job.stage for job in jobs)
     # An annotation and a training each of headline_effect, by chance, and with new calls; five parts ask other questions.

@@ -9,12 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.build import GOLDEN, SVAMP, Log, Refused, smoke_words, write
-from tests.processes import config, trained, words
+from tests.processes import config, run_stage, trained, words
 from toolformer.api import Toolformer
 from toolformer.cli import main
 from toolformer.errors import UserError
-from toolformer.jobs.evaluation import first_day
-from toolformer.jobs.invocation import run_stage
+from toolformer.jobs.evaluate import first_day
 from toolformer.results import Results, Run
 from toolformer.training import checkpoints
 

@@ -10,13 +10,13 @@ import pytest
 
 from tests.build import SVAMP, Patch, write
 from tests.pages.page import Page
-from tests.processes import config, finished, trained
+from tests.processes import config, finished, run_stage, trained
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.jobs import instantiate
-from toolformer.jobs.evaluation import prepare
-from toolformer.jobs.invocation import run_stage
-from toolformer.jobs.train import model_folder
+from toolformer.jobs.evaluate import Work
+from toolformer.jobs.outputs import model_folder
+from toolformer.jobs.plan import make_job
 from toolformer.results import Results
 from toolformer.results.folder import record_digest
 from toolformer.tools.base import Result, Tool
@@ -76,8 +76,8 @@ def folders(root: Path, *more: str) -> tuple[Path, Path]:
     """Those of an evaluation's answers and of the evaluation itself."""
     given = config(root, *more)
     results = instantiate.results(given)
-    job = prepare(given)
-    return results.path(job.system.step), results.path(job.step)
+    step = make_job("evaluate", given).step
+    return results.path(step.inputs["answers"]), results.path(step)
 
 
 def test_what_decides_nothing_answers_or_scores(runs: Path) -> None:
@@ -126,7 +126,7 @@ def test_what_may_differ_in_a_table(runs: Path) -> None:
     (training,) = Results(runs).runs("train")
 
     def comparison(*overrides: str) -> Any:
-        return prepare(config(runs, f"checkpoint={training.id}", *overrides)).facts["comparison"]
+        return make_job("evaluate", config(runs, f"checkpoint={training.id}", *overrides)).comparison
 
     usual = comparison()
     for overrides in (
@@ -211,7 +211,7 @@ def test_a_model_is_read_below_the_folder_of_runs_alone(tmp_path: Path, tiny_fol
         record["facts"]["model"] = hostile
         (run.folder / "result.json").write_text(json.dumps({**record, "digest": record_digest(record)}))
         with pytest.raises(UserError):
-            prepare(config(moved)).system.model  # noqa: B018
+            Work(make_job("evaluate", config(moved)), Results(moved)).model  # noqa: B018
     shutil.rmtree(run.folder / "model")
     with pytest.raises(UserError, match="is no longer at"):
         model_folder(run)

@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from tests.build import GOLDEN, Refused, smoke_words
 from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.errors import UserError
 from toolformer.evaluation.suite import task_names
-from toolformer.jobs import experiments
 from toolformer.jobs import instantiate as objects
-from toolformer.jobs.config import CONF, compose, validate
+from toolformer.jobs.config import CONF, compose, effective, validate
 from toolformer.jobs.config.composition import quoted
+from toolformer.jobs.job import Job
+from toolformer.jobs.plan import plan, survey
 from toolformer.results import Results
 from toolformer.step import STAGES
 from toolformer.training.settings import Recipe
@@ -48,7 +50,7 @@ run: {stages: {generate: {}, train: {}, evaluate: {system: [model, toolformer]}}
 """
     (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(text)
     words = [f"hydra.searchpath=[file://{tmp_path}/conf]", "experiment=mine", f"paths.root={tmp_path}/runs"]
-    jobs = experiments.plan([*words, "benchmarks=[arithmetic]"]).jobs
+    jobs = plan("run", [*words, "benchmarks=[arithmetic]"])
     assert [job.stage for job in jobs] == ["generate", "train", "evaluate", "evaluate"]
     assert {job.config.name for job in jobs} == {"mine"}
 
@@ -79,7 +81,7 @@ def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None
     words = [f"experiment={name}", *read]
     for stage, swept in validate(compose("evaluate", words)).run.stages.items():
         chosen = [f"{key}={values[0]}" for key, values in swept.items()]
-        config = validate(compose(stage, [*words, *chosen]))
+        config = effective(validate(compose(stage, [*words, *chosen])), stage)
         if stage == "generate":
             assert next(iter(objects.corpus(config.corpus))).text
             assert set(objects.tools(config)) == set(config.tools)
@@ -117,8 +119,8 @@ def test_an_experiment_is_reported_without_its_data(tmp_path: Path) -> None:
 
 def chosen(name: str, stage: str, *more: str) -> list[list[str]]:
     """What the jobs of a stage differ in."""
-    made = experiments.plan([f"experiment={name}", "setting=default", *more])
-    return [list(job.chosen) for job in made.jobs if job.stage == stage]
+    made = plan("run", [f"experiment={name}", "setting=default", *more])
+    return [list(job.differing) for job in made if job.stage == stage]
 
 
 def test_sweeps_are_those_of_the_paper(tmp_path: Path) -> None:
@@ -157,21 +159,23 @@ def test_bad_input_ends_before_anything_is_done(
     assert not list(tmp_path.glob("annotate/*/0*"))
 
 
-def counts(made: experiments.Plan) -> tuple[int, ...]:
+def counts(made: Sequence[Job]) -> tuple[int, ...]:
     """The jobs of each stage."""
-    stages = [job.stage for job in made.jobs]
+    stages = [job.stage for job in made]
     return tuple(map(stages.count, STAGES))
 
 
 def test_experiments_share_what_they_have_in_common(tmp_path: Path, places: list[str]) -> None:
     members = ["experiment=paper", "run.experiments=[table2,table9,figure4]", f"paths.root={tmp_path}"]
-    made = experiments.plan([*members, "system=toolformer", *places])
+    made = plan("run", [*members, "system=toolformer", *places])
     # GPT-J annotates with five tools, and each model with three for Figure 4.
-    assert counts(made) == (1 + 5, 1 + 5, 4 + 5, 0, 2)
-    assert all(job.source for job in made.jobs if job.stage in ("train", "evaluate"))
-    (medium,) = (job for job in made.jobs if job.stage == "evaluate" and "model=gpt2-medium" in job.overrides)
-    assert medium.source and medium.source.label == "model=gpt2-medium"
-    assert medium.reads == {"checkpoint": medium.source.step.key()}
+    assert counts(made) == (1 + 5, 1 + 5, 4 + 5, 2)
+    assert all(job.sources.keys for job in made if job.stage in ("train", "evaluate"))
+    (trained, medium) = (
+        job for job in made if job.stage != "generate" and "model=gpt2-medium" in job.overrides
+    )
+    assert trained.label == "model=gpt2-medium" and medium.sources.training == trained.step
+    assert f"checkpoint={trained.step.key()}" in medium.overrides
 
 
 @pytest.mark.parametrize(
@@ -184,18 +188,18 @@ def test_experiments_share_what_they_have_in_common(tmp_path: Path, places: list
                 "evaluate": "system: [model, toolformer], decoding.k: [0, 3], trainer.max_steps: [1, 2]",
             },
             [],
-            (1, 2, 1 + 2 * 2, 0, 1),
+            (1, 2, 1 + 2 * 2, 1),
         ),
         # Trained on another data set.
         (
             dict.fromkeys(("generate", "train", "evaluate"), "tools: [[calculator], [calendar]]"),
             ["system=toolformer_disabled"],
-            (2, 2, 2, 0, 1),
+            (2, 2, 2, 1),
         ),
         # What a stage does not read makes no further job.
-        ({"evaluate": "decoding.min_new_tokens: [1, 2]"}, ["system=toolformer"], (1, 1, 2, 0, 1)),
+        ({"evaluate": "decoding.min_new_tokens: [1, 2]"}, ["system=toolformer"], (1, 1, 2, 1)),
         # Nothing is annotated or trained that nobody reads.
-        ({}, ["system=model"], (0, 0, 1, 0, 1)),
+        ({}, ["system=model"], (0, 0, 1, 1)),
     ],
 )
 def test_equal_work_is_one_job(
@@ -203,13 +207,13 @@ def test_equal_work_is_one_job(
 ) -> None:
     swept = [f"++run.stages.{stage}={{{keys}}}" for stage, keys in stages.items()]
     words = ["+experiment=smoke", f"paths.root={tmp_path}", *swept, *more]
-    assert counts(experiments.plan(words)) == jobs
+    assert counts(plan("run", words)) == jobs
 
 
 def test_a_named_checkpoint_needs_no_training(smoke_runs: Path) -> None:
     (run,) = Results(smoke_runs).runs("train", data="augmented")
-    made = experiments.plan([*smoke_words(smoke_runs), f"checkpoint={run.id}", "system=toolformer"])
-    assert counts(made) == (0, 0, 1, 0, 1) and len(made.done) == 1
+    done, made = survey(plan("run", [*smoke_words(smoke_runs), f"checkpoint={run.id}", "system=toolformer"]))
+    assert counts(made) == (0, 0, 1, 1) and len(done) == 1
 
 
 def test_texts_that_look_like_numbers_stay_as_typed() -> None:

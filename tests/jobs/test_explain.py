@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.build import Capture, Refused
+from tests.build import Capture, Refused, smoke_words
 from toolformer.cli import main
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting.candidate_stats import FATES
+from toolformer.reporting.reader import explained_tasks
 from toolformer.results import Results, Run
 
 
@@ -29,17 +30,22 @@ def command(root: Path, stage: str = "explain", *more: str) -> list[str]:
 
 def explanation(root: Path) -> tuple[Run, list[dict[str, Any]]]:
     """The run, and the row of each example."""
-    (run,) = Results(root).runs("explain")
+    (run,) = filter(explained_tasks, Results(root).runs("evaluate"))
     return run, pq.read_table(run.folder / "ladder" / "dateset.parquet").to_pylist()
 
 
 def test_every_example_of_an_evaluation_has_one_class(explained: Path) -> None:
     run, rows = explanation(explained)
-    evaluated = Results(explained).get(run.made_from[0])
-    assert evaluated.facts["system"] == "toolformer"
+    assert run.facts["system"] == "toolformer"
     metrics = run.tasks["dateset"]
     assert sum(metrics[f"class/{name}"] for name in CLASSES) == metrics["n"] == len(rows) == 4
-    assert metrics["rung/own"] == evaluated.tasks["dateset"]["score"]
+    assert metrics["rung/own"] == metrics["score"]
+
+
+def test_no_question_of_the_evaluation_is_asked_again(root: Path, counted: list[str]) -> None:
+    assert main(command(root)) == 0
+    _, rows = explanation(root)
+    assert len(counted) <= 3 * len(rows), "a forced call, the right call, and the right result"
 
 
 def test_every_oracle_condition_is_answered(explained: Path) -> None:
@@ -53,7 +59,7 @@ def test_an_explanation_is_made_once(explained: Path, counted: list[str], capsys
     assert main(command(explained)) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in (*CLASSES.values(), "Dateset", "forced call", "n = 4"))
-    assert not counted and len(Results(explained).runs("explain")) == 1
+    assert not counted and len([*filter(explained_tasks, Results(explained).runs("evaluate"))]) == 1
 
 
 def test_an_explanation_is_shown_in_a_report(explained: Path) -> None:
@@ -75,7 +81,7 @@ def test_a_damaged_explanation_is_made_again_from_answers(
     path.write_bytes(whole[:-20])
     assert main(command(root, "report")) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert f"ladder/dateset.parquet of explain run {run.id[:8]} is damaged; run its command again" in said
+    assert f"ladder/dateset.parquet of evaluate run {run.id[:8]} is damaged; run its command again" in said
     assert main(command(root)) == 0
     assert path.read_bytes() == whole and not counted
 
@@ -91,15 +97,18 @@ def test_what_cannot_be_explained_is_one_line(smoke_runs: Path, refused: Refused
     results = Results(smoke_runs)
     place = f"paths.root={smoke_runs}"
     (model,) = results.runs("evaluate", system="model")
-    assert "the ladder needs one of system=toolformer" in refused("explain", model.id, place)
+    assert "oracle conditions need system=toolformer, not model" in refused("explain", model.id, place)
+    oracles = ["evaluate", *smoke_words(smoke_runs), "evaluation.oracles=true"]
+    for overrides in (["system=prompted"], ["decoding.k=0"]):
+        assert "evaluation.oracles needs system=toolformer and decoding.k of 1 or more" in refused(
+            *oracles, *overrides
+        )
+    said = refused("run", *smoke_words(smoke_runs), "+run.stages.explain={}")
+    assert (
+        "run.stages.explain: an evaluation explains its answers itself: set evaluation.oracles=true" in said
+    )
     assert "there is no run 0123456" in refused("explain", "0123456", place)
     train = results.runs("train")[0].id
     assert "is a run of train" in refused("explain", train, place)
     said = refused(*command(smoke_runs, "explain", "tools=[calculator]"))
     assert "no benchmark whose right call is known" in said
-
-
-def test_a_changed_prompt_is_not_explained(smoke_runs: Path, refused: Refused) -> None:
-    """In another wording the prompts are not those that the run logged."""
-    said = refused(*command(smoke_runs, "explain", "wording=a"))
-    assert "explain: the prompt of dateset" in said and "; evaluate again" in said

@@ -7,10 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.build import Log, Refused, smoke_words
+from tests.processes import run_stage
 from toolformer.data import demo_corpus
-from toolformer.jobs import experiments, steps
+from toolformer.jobs import heldout
 from toolformer.jobs.config import compose, validate
-from toolformer.jobs.invocation import run_stage
+from toolformer.jobs.job import Sources
+from toolformer.jobs.plan import plan, survey
 from toolformer.results import Results, Run
 
 TEXTS = 24
@@ -72,13 +74,13 @@ def test_trainings_and_evaluations_read_them(words: list[str], annotation: Run, 
 
 
 def test_a_plan_is_what_is_done(words: list[str], annotation: Run) -> None:
-    plan = experiments.plan(
-        [*words, "run.stages.train.data=[augmented]", "run.stages.evaluate.system=[model,toolformer]"]
-    )
-    (generate, *_), evaluations = plan.jobs, [job for job in plan.jobs if job.stage == "evaluate"]
+    swept = ["run.stages.train.data=[augmented]", "run.stages.evaluate.system=[model,toolformer]"]
+    done, jobs = survey(plan("run", [*words, *swept]))
+    (generate, *_), (model, toolformer) = jobs, [job for job in jobs if job.stage == "evaluate"]
     assert generate.step == annotation.step
-    assert {job.source.stage for job in evaluations if job.source} == {"generate", "train"}
-    assert {job.key for job in plan.jobs if job.stage != "report"} == {*plan.done}
+    assert model.sources.annotations == toolformer.sources.annotations == (annotation.step,)
+    assert toolformer.sources.training and not model.sources.training
+    assert {job.key for job in jobs if job.stage != "report"} == {*done}
 
 
 def test_without_an_annotation_a_model_reads_those_of_the_corpus(
@@ -87,7 +89,9 @@ def test_without_an_annotation_a_model_reads_those_of_the_corpus(
     caplog.set_level("INFO")
     run = stage("evaluate", words, "system=model", f"paths.root={tmp_path}")
     assert f"heldout: {HELD_OUT} texts held out of texts.jsonl" in caplog.text
-    assert run.step.inputs["heldout"] == steps.held_out([annotation.step])
+    assert run.step.inputs["heldout"] == heldout.digest(
+        validate(compose("evaluate", words)), Sources((annotation.step,))
+    )
 
 
 def test_texts_that_are_named_leave_the_corpus_whole(words: list[str], tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.build import made, step
-from toolformer.jobs import invocation
+from toolformer.jobs import perform
 from toolformer.results import Results
 
 NOW, BEFORE = 10 * "a", 10 * "b"
@@ -24,7 +24,7 @@ NOW, BEFORE = 10 * "a", 10 * "b"
 def test_a_result_of_other_code_says_so(
     now: str, then: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(invocation, "git_commit", lambda: now)
+    monkeypatch.setattr(perform, "git_commit", lambda: now)
     results = Results(tmp_path)
     run = results.get(made(results, step(), facts={"git_commit": then}))
-    assert invocation.already_done(run) == said
+    assert perform.already_done(run) == said

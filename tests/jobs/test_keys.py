@@ -11,13 +11,13 @@ import pytest
 
 from tests.build import GOLDEN as MODEL
 from tests.build import smoke_words
-from toolformer.jobs import experiments
-from toolformer.jobs.versions import VERSIONS
+from toolformer.jobs.plan import plan
+from toolformer.jobs.versions import ORACLES, VERSIONS
 
 PINS = Path(__file__).parents[1] / "golden" / "keys.json"
 CONFIGURATIONS = {
     "smoke": [],
-    "explained": ["+run.stages.explain={}", "system=toolformer"],
+    "explained": ["evaluation.oracles=true", "system=toolformer"],
     "prompted": ["system=prompted", "decoding.max_calls=2", "wording=a", "evaluation.gold_nats=true"],
     "k by tool": ["decoding.k=1", "decoding.by_tool={calendar: 10}", "system=toolformer"],
     "filtered": ["filter.leak=drop", "filter_threshold=0.5", "seed=3", "system=toolformer"],
@@ -37,15 +37,13 @@ def planned() -> dict[str, dict[str, str]]:
     """The keys of each configuration's jobs, by stage and system."""
     keys: dict[str, dict[str, str]] = {}
     for name, overrides in CONFIGURATIONS.items():
-        plan = experiments.plan([*smoke_words(Path("/none")), f"model={MODEL}", *overrides])
-        keys[name] = {
-            f"{job.stage} {job.label}": job.step.key() for job in plan.jobs if job.stage != "report"
-        }
+        jobs = plan("run", [*smoke_words(Path("/none")), f"model={MODEL}", *overrides])
+        keys[name] = {f"{job.stage} {job.label}": job.step.key() for job in jobs if job.stage != "report"}
     return keys
 
 
 def test_no_key_moves() -> None:
-    now = {"versions": VERSIONS, "keys": planned()}
+    now = {"versions": {**VERSIONS, "oracles": ORACLES}, "keys": planned()}
     if os.environ.get("UPDATE_GOLDEN"):
         PINS.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
     pinned = json.loads(PINS.read_text(encoding="utf-8"))

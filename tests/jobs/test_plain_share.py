@@ -8,12 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.build import Refused, smoke_words
-from tests.processes import finished
+from tests.processes import finished, run_stage
 from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.jobs import steps
 from toolformer.jobs.config import Config, compose, validate
-from toolformer.jobs.invocation import run_stage
 from toolformer.results import Results, Run
 from toolformer.training import trainer
 

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.build import GOLDEN, Capture, Refused, smoke_words
+from tests.processes import run_stage
 from toolformer.cli import main
 from toolformer.decoding.settings import PAPER_SYSTEMS, SYSTEMS
 from toolformer.errors import UserError
-from toolformer.jobs import experiments
 from toolformer.jobs.config import compose, validate
-from toolformer.jobs.invocation import run_stage
+from toolformer.jobs.plan import plan
 from toolformer.lm import text_generator
 from toolformer.lm.loading import dtype_name
 from toolformer.results import Results, Run
@@ -194,7 +194,7 @@ def test_several_annotations_are_trained_on_together(root: Path) -> None:
 
 def test_wrong_annotations_are_one_line(smoke_runs: Path, refused: Refused) -> None:
     with pytest.raises(UserError, match="there is no run abcdefgh"):
-        experiments.plan([*smoke_words(smoke_runs), "system=toolformer", "checkpoint=abcdefgh"])
+        plan("run", [*smoke_words(smoke_runs), "system=toolformer", "checkpoint=abcdefgh"])
     first, overrides = annotated(smoke_runs).id, smoke_words(smoke_runs)
     assert "there is no run ffffffff" in refused("train", *overrides, f"dataset={first}+ffffffff")
     assert "names a run twice" in refused("train", *overrides, f"dataset={first}+{first[:8]}")

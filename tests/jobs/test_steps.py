@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.build import Capture, Refused, smoke_words
+from tests.build import Capture, Log, smoke_words
 from toolformer.cli import main
-from toolformer.jobs import experiments, steps
+from toolformer.jobs import steps
 from toolformer.jobs.compare import compare, default_of
-from toolformer.jobs.config import compose, validate
+from toolformer.jobs.plan import plan, survey
 from toolformer.jobs.versions import VERSIONS
 from toolformer.results import Results, RunInfo
 from toolformer.results.run import RUN_STEPS
@@ -45,7 +45,7 @@ CONFIGURATIONS = {
         "decoding.by_tool={calendar: 1}",
         "run.stages.evaluate.system=[toolformer,prompted]",
     ],
-    "explained": ["+run.stages.explain={}", "system=toolformer"],
+    "explained": ["evaluation.oracles=true", "system=toolformer"],
 }
 
 
@@ -53,43 +53,36 @@ CONFIGURATIONS = {
 def test_a_stage_makes_the_step_that_was_planned(name: str, tmp_path: Path) -> None:
     """Of runs that are named, of runs that `latest` names, and again once all are done."""
     words = ["experiment=smoke", f"paths.root={tmp_path}", *CONFIGURATIONS[name]]
-    results, plan = Results(tmp_path, versions=VERSIONS), experiments.plan(words)
-    assert not plan.done
-    for job in plan.jobs:
+    results, (done, jobs) = Results(tmp_path, versions=VERSIONS), survey(plan("run", words))
+    assert not done
+    for job in jobs:
         if job.stage == "report":
             continue
-        named = [f"{key}={run_id}" for key, run_id in job.reads.items()]
-        for overrides in (named, [] if name in ("smoke", "explained") else named):
-            config = validate(compose(job.stage, [*job.overrides, *overrides]))
-            assert getattr(steps, job.stage)(config) == job.step, (job.stage, job.label)
+        by_latest = [
+            override for override in job.overrides if not override.startswith(("dataset=", "checkpoint="))
+        ]
+        for overrides in (job.overrides, by_latest if name in ("smoke", "explained") else job.overrides):
+            (again,) = plan(job.stage, overrides)
+            assert again.step == job.step, (job.stage, job.label)
+        config = job.config
         info = RunInfo("x", asdict(config), experiment=config.name, facts={"data": config.data})
         with results.open(job.step, info):
             pass
-    again = experiments.plan(words)
-    assert [job.step for job in again.jobs] == [job.step for job in plan.jobs]
-    assert {job.stage for job in again.jobs if job.key not in again.done} <= {"report"}
+    done, again = survey(plan("run", words))
+    assert [job.step for job in again] == [job.step for job in jobs]
+    assert {job.stage for job in again if job.key not in done} <= {"report"}
 
 
 def test_the_runs_of_an_experiment_are_those_of_its_plan(smoke_runs: Path) -> None:
-    plan = experiments.plan(smoke_words(smoke_runs))
-    results = Results(smoke_runs)
-    made = {run.id for run in results.all_runs("generate", "train", "evaluate")}
-    assert {job.step.key() for job in plan.jobs if job.stage != "report"} >= {
-        run.id for run in plan.done.values()
-    }
-    assert {run.id for run in plan.done.values()} <= made and len(plan.done) == 7
-    assert {run.step for run in plan.done.values()} == {
-        job.step for job in plan.jobs if job.stage != "report"
-    }
+    done, jobs = survey(plan("run", smoke_words(smoke_runs)))
+    made = {run.id for run in Results(smoke_runs).all_runs("generate", "train", "evaluate")}
+    assert {run.id for run in done.values()} <= made and len(done) == 7
+    assert {run.step for run in done.values()} == {job.step for job in jobs if job.stage != "report"}
 
 
 def test_a_comparison_names_what_planned_steps_differ_in(smoke_runs: Path) -> None:
-    plan = experiments.plan(smoke_words(smoke_runs))
-    planned = {
-        run.facts["system"]: plan.done[job.key].step
-        for job in plan.jobs
-        if job.stage == "evaluate" and (run := plan.done[job.key])
-    }
+    done, _ = survey(plan("run", smoke_words(smoke_runs)))
+    planned = {run.facts["system"]: run.step for run in done.values() if run.stage == "evaluate"}
     for one, two in (("toolformer_disabled", "toolformer"), ("model_cc", "toolformer")):
         first, second = planned[one].flat(), planned[two].flat()
         differ = {key for key in first | second if first.get(key) != second.get(key)}
@@ -100,17 +93,19 @@ def test_a_comparison_names_what_planned_steps_differ_in(smoke_runs: Path) -> No
 def test_a_plan_writes_nothing(smoke_runs: Path, tmp_path: Path) -> None:
     root = shutil.copytree(smoke_runs, tmp_path / "runs")
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
-    assert len(experiments.plan([*smoke_words(root), "name=another"]).done) == 7
+    assert len(survey(plan("run", [*smoke_words(root), "name=another"]))[0]) == 7
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
-    experiments.plan(smoke_words(tmp_path / "none"))
+    survey(plan("run", smoke_words(tmp_path / "none")))
     assert not (tmp_path / "none").exists()
 
 
-def test_a_sweep_that_a_named_run_makes_moot_is_refused(smoke_runs: Path, refused: Refused) -> None:
+def test_jobs_of_a_sweep_that_are_the_same_work_are_named(smoke_runs: Path, caplog: Log) -> None:
+    caplog.set_level("INFO")
     (run,) = Results(smoke_runs).runs("generate")
-    given = "+run.stages.train.filter_threshold=[0.1,0.3]"
-    said = refused("run", *smoke_words(smoke_runs), f"dataset={run.id}", given)
-    assert f"filter_threshold=0.1,0.3 makes no difference beside dataset={run.id}; leave one" in said
+    given = ["+run.stages.train={filter_threshold: [0.1, 0.3]}", "data=plain", "system=model_cc"]
+    jobs = plan("run", [*smoke_words(smoke_runs), f"dataset={run.id}", *given])
+    assert [job.stage for job in jobs].count("train") == 1
+    assert "run: train filter_threshold=0.3 is the same work as filter_threshold=0.1" in caplog.text
 
 
 def test_an_override_that_a_named_run_makes_moot_is_named(smoke_runs: Path, capsys: Capture) -> None:
@@ -130,5 +125,5 @@ def test_a_setting_that_is_left_out_is_shown_with_its_default() -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_stage_has_a_step_and_a_function(stage: str) -> None:
     module = importlib.import_module(f"toolformer.jobs.{stage}")
-    assert callable(getattr(module, stage)) and callable(getattr(steps, stage))
+    assert callable(getattr(steps, stage)) and (hasattr(module, "Work") or stage == "report")
     assert stage in VERSIONS or stage not in RUN_STEPS

@@ -11,13 +11,12 @@ import pytest
 from omegaconf import DictConfig
 
 from tests.build import Capture, Patch, Refused
-from tests.processes import SHARDS, Place, config, trained, who_did
+from tests.processes import SHARDS, Place, config, run_stage, trained, who_did
 from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.jobs import instantiate
 from toolformer.jobs.config import Config, compose, validate
-from toolformer.jobs.invocation import run_stage
 from toolformer.tools.base import Result, Tool
 
 TOOLS = '''

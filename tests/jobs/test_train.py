@@ -7,10 +7,11 @@ from unittest.mock import Mock
 import pytest
 
 from tests.build import Capture, smoke_words
+from tests.processes import run_stage
 from toolformer.cli import main
 from toolformer.jobs.config import Config, compose, validate
-from toolformer.jobs.invocation import run_stage
-from toolformer.jobs.train import _threshold, model_folder
+from toolformer.jobs.outputs import model_folder
+from toolformer.jobs.train import _threshold
 from toolformer.results import Run
 
 

@@ -12,6 +12,7 @@ from tests.runs import Runs, scored, without_calls, write, write_annotation
 from toolformer.data.parquet import read_table
 from toolformer.errors import UserError
 from toolformer.evaluation.ladder.classes import RUNGS
+from toolformer.reporting.reader import explained_tasks
 from toolformer.results.folder import record_digest
 from toolformer.step import Step
 from toolformer.storage import sha256
@@ -185,12 +186,13 @@ def test_explained_answers_are_counted_by_class(experiment: Experiment, tmp_path
         for n, name in enumerate(["helped", *["harmed"] * 3])
     ]
     path = write(tmp_path / "mawps.parquet", rows)
-    experiment.runs.add("explain", {}, {"ladder/mawps.parquet": path}, experiment="headline_explain")
+    metrics = {"mawps/class/right_without_need": 1.0}
+    experiment.runs.add("evaluate", metrics, {"ladder/mawps.parquet": path}, experiment="headline_explain")
     published = answers.Answers(experiment.published())
     (row,) = answers.explained(published)
     assert (row["answers"], row["helped"], row["harmed"], row["did not call"]) == ("4", "25.0", "75.0", "0.0")
     assert (row["forced call"], row["as it is"], row["gold input"]) == ("100.0", "0.0", "")
-    (run,) = published.results.runs("explain")
+    (run,) = filter(explained_tasks, published.results.runs("evaluate"))
     assert read_table(run.folder / "ladder" / "mawps.parquet").column_names == ["id", "class", *rights]
 
 

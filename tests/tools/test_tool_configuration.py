@@ -12,7 +12,7 @@ from tests.build import OTHER_DOCUMENT, German
 from tests.servers.completions import Completions
 from toolformer.errors import UserError
 from toolformer.jobs import instantiate, steps
-from toolformer.jobs.config import Config, compose, validate
+from toolformer.jobs.config import Config, compose, effective, validate
 from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.runtime import ToolRuntime
 from toolformer.tools.search import WikiSearch
@@ -146,7 +146,9 @@ TRANSLATED = ["tool@tool.translation=translation_nllb", "tool.translation.implem
 
 
 def annotation_key(tool: str, *words: str) -> str:
-    return steps.annotate(validate(compose("generate", [f"tools=[{tool}]", *words]))).key()
+    return steps.annotate(
+        effective(validate(compose("generate", [f"tools=[{tool}]", *words])), "generate")
+    ).key()
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ COMMANDS = {
     "demo": "all four stages in minutes: a small model teaches itself the calculator",
     "runs": "list runs and what they were made from; toolformer runs log and clean",
     "compare": "two evaluations sample by sample: toolformer compare RUN RUN",
-    "explain": STAGES["explain"],
+    "explain": "why answers are right or wrong, and where calls are lost: toolformer explain RUN",
     "export": "C* as a data set, or a trained model with its card: toolformer export dataset|model RUN FOLDER",
     "lm_eval": "lm-eval's command line with the model `toolformer` and this project's tasks",
     "assets": "fetch the bundled models and data",
@@ -50,8 +50,6 @@ COMMANDS = {
     "doctor": "what works here, and what to install for the rest",
     "help": "what a key means: toolformer help decoding.k",
 }
-STAGE_COMMANDS = {name: meaning for name, meaning in STAGES.items() if name not in COMMANDS}
-"""The stages that are Hydra applications."""
 _COMPUTING = ("generate", "train", "evaluate", "run", "demo", "explain", "complete", "lm_eval")
 """Commands that load a model."""
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
@@ -220,18 +218,18 @@ def _stop(number: int, _: object) -> None:
 
 def _named(name: str, arguments: list[str]) -> int:
     """Runs the command of that name."""
-    if name in STAGE_COMMANDS:
+    if name in STAGES:
         return _stage(name, arguments)
     if name in COMMANDS:
         module = importlib.import_module(f"toolformer.cli.{name if name in _MODULES else 'commands'}")
         return int(getattr(module, "main" if name in _MODULES else name.replace("-", "_"))(arguments))
-    known = [*STAGE_COMMANDS, *COMMANDS]
+    known = [*STAGES, *COMMANDS]
     raise UserError(f"there is no command {name!r}{near(name, known)}; commands are {', '.join(known)}")
 
 
 def _usage() -> str:
     lines = ["usage: toolformer COMMAND [key=value ...]", "", "stages (each with --help):"]
-    lines += [f"  {name:<11} {meaning}" for name, meaning in STAGE_COMMANDS.items()]
+    lines += [f"  {name:<11} {meaning}" for name, meaning in STAGES.items()]
     lines += ["", "commands:"]
     lines += [f"  {name:<11} {meaning}" for name, meaning in COMMANDS.items()]
     lines += ["", "sweeps: toolformer evaluate -m decoding.k=0,1,3,10"]
@@ -250,11 +248,11 @@ def run(arguments: Sequence[str]) -> list[Run]:
 
     configure()
     name, *others = arguments
-    if name in STAGE_COMMANDS:
+    if name in STAGES:
         return _run_stage(name, others)
     if name in ("run", "demo"):
         return run_experiment(others, name)
-    raise UserError(f"{name!r} makes no runs; name one of {', '.join((*STAGE_COMMANDS, 'run', 'demo'))}")
+    raise UserError(f"{name!r} makes no runs; name one of {', '.join((*STAGES, 'run', 'demo'))}")
 
 
 def _stage(stage: str, arguments: list[str]) -> int:
@@ -270,16 +268,7 @@ def _run_stage(stage: str, arguments: Sequence[str]) -> list[Run]:
 
 
 def _stage_job(stage: str, job: HydraJob) -> list[Run]:
-    from toolformer.jobs.config import validate, with_like
-    from toolformer.jobs.config.overrides import command_of
-    from toolformer.jobs.invocation import Invocation, run_stage, title_label
-    from toolformer.results import Run
+    from toolformer.jobs.perform import execute
+    from toolformer.jobs.plan import plan
 
-    config = validate(with_like(stage, job.config, job.overrides), stage)
-    if (others := config.run.experiments) and stage != "report":
-        raise UserError(
-            f"this experiment combines {len(others)} others; give toolformer {stage} one of {', '.join(others)}"
-        )
-    command = command_of(stage, job.overrides)
-    result = run_stage(stage, config, Invocation(command, job.sweep, title_label(job.differing)))
-    return [result] if isinstance(result, Run) else []
+    return execute(plan(stage, job.overrides, job.differing), parent=job.sweep)

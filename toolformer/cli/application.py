@@ -30,7 +30,6 @@ from toolformer.jobs.config import CONF, register
 from toolformer.jobs.config.composition import VERSION_BASE, composition_errors, quoted
 from toolformer.jobs.config.keys import suggest
 from toolformer.jobs.config.overrides import masked_overrides
-from toolformer.jobs.config.texts import check_texts
 from toolformer.progress import configure
 from toolformer.results import Run
 
@@ -116,7 +115,6 @@ def _run_hydra(
     )
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller, which prints one line
     overrides = quoted([argument for argument in arguments if _is_override(argument)])
-    check_texts(overrides)
     flags = [argument for argument in arguments if not _is_override(argument)]
     prints_configuration = any(re.match(r"--cfg|-c(?![dnp])|--info|-i", flag) for flag in flags)
     if prints_configuration:  # Hydra prints overrides in more places than one

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from toolformer.cli.application import HydraJob
     from toolformer.jobs.config import Config
-    from toolformer.jobs.experiments import Plan
+    from toolformer.jobs.job import Job
     from toolformer.results import Run
 
 log = logging.getLogger(__name__)
@@ -258,19 +258,20 @@ def explain(arguments: list[str]) -> int:
     names = "an evaluation of Toolformer or an annotation: an id or its first characters, latest, or latest:generate"
     parser.add_argument("run", help=names)
     options = parser.parsed(arguments, "lm.device=cuda paths.root=DIR")
-    from toolformer.jobs import explain as explaining
-    from toolformer.jobs.config.overrides import command_of
-    from toolformer.jobs.invocation import Invocation
+    from toolformer.jobs.perform import execute
+    from toolformer.jobs.plan import plan
+    from toolformer.jobs.sources import explained
     from toolformer.reporting.console import print_tables
+    from toolformer.reporting.explanation import explanation
     from toolformer.results import Results
 
     config = configured("evaluate", options.overrides, checked_as="report")
     results = Results(Path(config.paths.root))
-    run = explaining.find_evaluation(results, options.run, config.name, config.seed)
+    run = explained(options.run, config, results)
     if run.stage == "evaluate":
-        like = configured("evaluate", [f"like={run.id}", *options.overrides])
-        run = explaining.ladder(like, run, Invocation(command_of("explain", arguments)))
-    print_tables(explaining.explanation_content(results, run))
+        like = [f"like={run.id}", *options.overrides, "evaluation.oracles=true"]
+        (run,) = execute(plan("evaluate", like))
+    print_tables(explanation(results, run))
     return 0
 
 
@@ -292,33 +293,33 @@ def run_experiment(arguments: Sequence[str], name: str = "run") -> list[Run]:
 
 
 def _run_job(flags: Collection[str], job: HydraJob) -> list[Run]:
-    from toolformer.jobs import experiments
+    from toolformer.jobs.perform import execute
+    from toolformer.jobs.plan import check_data, plan, survey
 
-    plan = experiments.plan(job.overrides)
+    done, jobs = survey(plan("run", job.overrides))
+    runs = [done.get(job.key) for job in jobs]
     if "--json" in flags:
-        done = [plan.done[job.key].id if job.key in plan.done else None for job in plan.jobs]
         rows = [
-            {"stage": job.stage, "job": job.label, "run": run}
-            for job, run in zip(plan.jobs, done, strict=True)
+            {"stage": job.stage, "job": job.label, "run": run and run.id}
+            for job, run in zip(jobs, runs, strict=True)
         ]
         print(json.dumps(rows, indent=1))
     else:
-        console(sys.stdout if flags else sys.stderr).print(_table(plan))
-    experiments.check_data(plan)
-    return [] if flags else experiments.execute(plan)
+        console(sys.stdout if flags else sys.stderr).print(_table(jobs, runs))
+    check_data([job for job in jobs if job.key not in done])
+    return [] if flags else execute(jobs, done, job.sweep)
 
 
-def _table(plan: Plan) -> Table:
+def _table(jobs: Sequence[Job], runs: Sequence[Run | None]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    missing = sum(job.key not in plan.done for job in plan.jobs)
-    table = Table(title=f"{plan.name}: {missing} of {len(plan.jobs)} to do", title_justify="left")
+    title = f"{jobs[0].config.name}: {runs.count(None)} of {len(jobs)} to do"
+    table = Table(title=title, title_justify="left")
     for name in ("stage", "job", "state"):
         table.add_column(name, overflow="fold")
-    for job in plan.jobs:
-        state = f"done, run {plan.done[job.key].id[:8]}" if job.key in plan.done else "to do"
-        table.add_row(job.stage, Text(job.label), state)
+    for job, run in zip(jobs, runs, strict=True):
+        table.add_row(job.stage, Text(job.label), f"done, run {run.id[:8]}" if run else "to do")
     return table
 
 

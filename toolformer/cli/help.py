@@ -11,6 +11,7 @@ from toolformer.credentials import printable
 from toolformer.errors import UserError, near
 from toolformer.jobs.config import CONF, compose
 from toolformer.jobs.config.keys import EVERY, Key, all_keys, sections
+from toolformer.step import STAGES
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -20,13 +21,13 @@ _COLUMN = 36
 
 def main(arguments: list[str]) -> int:
     """Prints what a key, a group of keys or a command means; returns the exit code."""
-    from toolformer.cli import COMMANDS, STAGE_COMMANDS, main
+    from toolformer.cli import COMMANDS, main
 
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print("usage: toolformer help KEY, GROUP or COMMAND\n")
         return main([])
     name = arguments[0].partition("=")[0]
-    if name in {*STAGE_COMMANDS, *COMMANDS} - {"help"}:
+    if name in {*STAGES, *COMMANDS} - {"help"}:
         return main([name, "--help"])
     ours, paper = compose("generate", []), compose("generate", ["setting=paper"])
     keys = [*all_keys()]
@@ -34,7 +35,7 @@ def main(arguments: list[str]) -> int:
     chosen = [key for key in keys if key.name == name or key.name.startswith(f"{name}.")]
     options = _options().get(name, [])
     if not chosen and not options:
-        known = [*(key.name for key in keys), *_options(), *STAGE_COMMANDS, *COMMANDS]
+        known = [*(key.name for key in keys), *_options(), *STAGES, *COMMANDS]
         raise UserError(f"help: there is no key, group or command {name!r}{near(name, known)}")
     if options:
         print(f"{name}={'|'.join(options)} chooses a file of conf/{name}/")
@@ -50,11 +51,9 @@ def main(arguments: list[str]) -> int:
 
 def stage_help(stage: str, config: DictConfig) -> str:
     """The keys of a stage with their values in `config`, and the groups of configuration files."""
-    from toolformer.cli import STAGE_COMMANDS
-
     groups = [f"  {name}: {', '.join(options)}" for name, options in _options().items()]
     parts = [
-        f"usage: toolformer {stage} [key=value ...]: {STAGE_COMMANDS[stage]}",
+        f"usage: toolformer {stage} [key=value ...]: {STAGES[stage]}",
         "",
         "groups of keys (group=option):",
         *groups,

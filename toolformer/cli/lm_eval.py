@@ -28,9 +28,9 @@ from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.decoding.settings import Decoding
 from toolformer.errors import UserError, near, one_line
 from toolformer.evaluation import suite
-from toolformer.jobs import instantiate
-from toolformer.jobs.config import Config, compose, validate
-from toolformer.jobs.system import System
+from toolformer.jobs import instantiate, steps
+from toolformer.jobs.config import Config, compose, effective, validate
+from toolformer.jobs.job import Sources
 
 SHORT = {field.name: f"decoding.{field.name}" for field in fields(Decoding)}
 SHORT |= {"device": "lm.device", "dtype": "lm.dtype", "system": "system", "experiment": "experiment"}
@@ -94,13 +94,12 @@ class ConfiguredLM(ToolformerLM):
         name, answers = str(settings.pop("pretrained", "")), settings.pop("answers", None)
         if not name:
             raise UserError("model_args: pretrained is missing; name a folder or a hub model")
-        config = _configured(settings)
-        system = System(replace(config, model=name))
-        tools = system.tools() if config.tools else {}
+        config = effective(replace(_configured(settings), model=name), "evaluate")
+        tools = instantiate.tools(config, inference=True)
         index = TaskManager(include_path=self.folders, include_defaults=False).task_index
         decoder = instantiate.decoder(config, name, tools)
-        identity = {"model": system.step.key(without=["decoding"])}
-        super().__init__(decoder, answers, identity, clocks=system.clocks() if tools else ())
+        identity = {"model": steps.answer(config, Sources(model=name)).key(without=["decoding"])}
+        super().__init__(decoder, answers, identity, clocks=instantiate.clocks(config))
         self.switched_off = {
             task: suite.switched_off((entry.cfg or {}).get("metadata"), str(entry.yaml_path))
             for task, entry in index.items()

@@ -2,8 +2,8 @@
 
 import itertools
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Self
 
 from toolformer.data.bounds import (
     Count,
@@ -46,6 +46,10 @@ def trained_on(system: str) -> str:
     return SYSTEMS[system].trained_on if system in SYSTEMS else ""
 
 
+ANY_RANK = 1 << 31
+"""A k that every start token is within: no vocabulary is as large."""
+
+
 @dataclass(kw_only=True)
 class Decoding:
     """When a call starts, and its limits (paper, section 4.2)."""
@@ -71,6 +75,14 @@ class Decoding:
     all of it is decoded greedily, as in the paper."""
     batch_size: Annotated[CountOrAuto, NOTHING] = "auto"
     """Prompts decoded together. auto: 64 on a GPU, 32 on a CPU. Halved once if the GPU's memory is full."""
+
+    def without_calls(self) -> Self:
+        """The same, where no call starts."""
+        return replace(self, k=0)
+
+    def forced(self) -> Self:
+        """The same, where a call of whichever tool starts before the first token, and no other."""
+        return replace(self, k=ANY_RANK, by_tool=None, max_calls=1)
 
 
 def check_decoding(settings: Decoding, tools: Collection[str]) -> None:

@@ -14,7 +14,8 @@ from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError
 from toolformer.export import cards
 from toolformer.export.folders import CARD, export_folder
-from toolformer.jobs.train import model_folder, summary
+from toolformer.jobs.outputs import model_folder
+from toolformer.jobs.train import summary
 from toolformer.reporting.formatting import title_of
 from toolformer.reporting.frame import scores
 from toolformer.results import Results, Run

@@ -22,7 +22,7 @@ from typing import Any
 from toolformer.annotation.score import HORIZON
 from toolformer.calls import ApiCall, insert, linearise
 from toolformer.errors import UserError
-from toolformer.jobs.generate import read_dataset
+from toolformer.jobs.outputs import read_dataset
 from toolformer.lm.loading import token_positions, tokens_of
 from toolformer.results import Results, Run
 

@@ -7,35 +7,42 @@
     prompted              M, shown examples of calls in its context, with the same tools
     baseline              any other model, as it is: the paper's larger ones
 
-Tasks, data, samples and tools are checked before a model is loaded. Answers are written batch by batch: an interrupted
-evaluation asks only for the missing ones.
+Two steps. *Answer* is one system asked anything: its folder holds the answers, which evaluations of further benchmarks
+share. *Evaluate* is these questions, put to it and scored. Answers are written batch by batch: an interrupted evaluation
+asks only for the missing ones. With `evaluation.oracles` the questions are also asked under oracle conditions, which say why
+an answer is right or wrong.
 """
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from toolformer.data import Document
-from toolformer.jobs import engine, instantiate, steps
-from toolformer.jobs.config import Config
+from toolformer.benchmarks import PAPER
+from toolformer.decoding.settings import SYSTEMS, policy_label
+from toolformer.errors import UserError
+from toolformer.jobs import engine, heldout, instantiate
 from toolformer.jobs.engine import answering
 from toolformer.jobs.engine.answering import Questions
-from toolformer.jobs.evaluation import ANSWERS, Evaluation, first_day, prepare
-from toolformer.jobs.generate import read_heldout
-from toolformer.jobs.invocation import DIRECT, Invocation, already_done
-from toolformer.results import Dataset, Folder, Run
+from toolformer.jobs.job import Job
+from toolformer.jobs.outputs import model_folder
+from toolformer.results import Dataset, Folder, Results, Run
+from toolformer.results.provenance import model_name
 from toolformer.storage import atomic_file, atomic_write
-from toolformer.tools.runtime import Usage, added, log_faults
+from toolformer.tools.identity import model_files
+from toolformer.tools.runtime import Usage, added, log_faults, usages
 from toolformer.tools.runtime import metrics as tool_metrics
 
 if TYPE_CHECKING:
+    from toolformer.decoding.decoder import Decoder
     from toolformer.decoding.lm_eval_model import ToolformerLM
     from toolformer.decoding.recording import AnswerFile
     from toolformer.evaluation.suite import Loaded, TaskResult
@@ -43,139 +50,255 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+ANSWERS = "answers.jsonl"
 SAMPLES = "samples"
+LADDER = "ladder"
+"""The folder of the answers under oracle conditions."""
 TABLE_SAMPLES = 40
 """Samples in the table of MLflow's page, of all benchmarks together."""
 _COLUMNS = ("prompt", "completion", "target", "score", "tool", "call_input", "call_result", "failed")
 
 
-def evaluate(config: Config, invocation: Invocation = DIRECT) -> Run:
-    """Asks the benchmarks' questions, scores the answers, and logs both; does nothing if that is done."""
-    from toolformer.decoding.recording import AnswerFile
+class Work:
+    """Asks the benchmarks' questions, and scores the answers."""
 
-    engine.check_engine(config.engine)
-    results, job = instantiate.results(config), prepare(config)
-    sources = [job.system.trained] if job.system.trained else []
-    read = "".join(f", reads train run {run.id[:8]}" for run in sources)
-    log.info("evaluate: %s on %s%s", job.title, ", ".join(job.tasks), read)
-    if done := steps.done(results, job.step, config):
-        results.add_name(done, config.name)
-        return _logged(already_done(done), done)
-    tools = check_system(job)
-    questions = ask(job, results.path(job.system.step), results.path(job.step), job.tasks, job.samples)
-    loaded = questions.load()  # bad data begins no run
-    info = invocation.run_info(
-        job.config, f"{config.name}: {job.title}", job.description, sources, **job.facts
-    )
-    opened = partial(results.open, job.step, info, done=lambda: steps.done(results, job.step, config))
-    is_pooled, used = engine.is_pooled(config), dict[str, Usage]()
-    with ExitStack() as stack:
-        run = stack.enter_context(opened(wait=not is_pooled))
-        if is_pooled and not isinstance(run, Run):  # also beside an equal command, which has the run
-            used = answering.answer(questions, loaded)
-        run = run or stack.enter_context(opened(wait=True))
-        if isinstance(run, Run):
-            return _logged(already_done(run), run)
-        assert run
-        answers = stack.enter_context(AnswerFile(questions.answers))
-        lm, scores, counts = answer_and_score(job.config, questions, loaded, tools, answers)
-        _log(job, questions, added(used, counts), lm, run, scores)
-    return _logged("done", results.get(job.step.key()), invocation.command)
+    tools: dict[str, Tool]
+    loaded: Loaded
+
+    def __init__(self, job: Job, results: Results) -> None:
+        self.job, self.config, self.results = job, job.config, results
+        self.tasks: list[str] = job.step.settings["benchmarks"]
+        self.answer = job.step.inputs["answers"]
+        self.used: dict[str, Usage] = {}
+        training = job.sources.training
+        self.trained = results.get(training.key()) if training else None
+        self.policy = policy_label(asdict(self.config.decoding))
+        """When a call starts, in words."""
+        named = str(self.trained.setting("model", "")) if self.trained else job.sources.model
+        self.model_name = model_name(named)
+        """For a trained model, its base."""
+
+    @property
+    def model(self) -> str:
+        """The model's name, or the folder of the trained one. UserError if that is gone."""
+        return str(model_folder(self.trained)) if self.trained else self.job.sources.model
+
+    @property
+    def name(self) -> str:
+        return f"{self.config.name}: {self._system}"
+
+    @property
+    def _system(self) -> str:
+        """The system, the model, k and the wording, as far as they say something."""
+        k = f"k={self.policy}" if SYSTEMS[self.config.system].calls_tools else ""
+        wording = "" if self.config.wording == PAPER else f"wording={self.config.wording}"
+        return " ".join(filter(None, (SYSTEMS[self.config.system].title, self.model_name, k, wording)))
+
+    @property
+    def title(self) -> str:
+        read = f", reads train run {self.trained.id[:8]}" if self.trained else ""
+        return f"{self._system} on {', '.join(self.tasks)}{read}"
+
+    @property
+    def details(self) -> dict[str, str]:
+        names = {"system": SYSTEMS[self.config.system].title, "model": self.model_name, "k": self.policy}
+        return {**names, "benchmarks": ", ".join(self.tasks)}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a report has to know besides metrics."""
+        baseline = self.model_name if self.config.system == "baseline" else ""
+        if self.config.system == "prompted":
+            policy = f"k = {self.policy}" if self.policy.isdecimal() else self.policy
+            baseline = f"{self.model_name}, prompted, {policy}"
+        return {
+            "system": self.config.system,
+            "policy": self.policy,
+            "k": int(self.policy) if self.policy.isdecimal() else None,
+            "comparison": self.job.comparison,
+            "wording": self.config.wording,
+            **({"baseline": baseline} if baseline else {}),
+        }
+
+    def check(self) -> None:
+        """Of what cannot answer first, since reading the rows may take long."""
+        from toolformer.evaluation.ladder.rungs import usable
+        from toolformer.lm.loading import choose_device, load_config
+        from toolformer.training.checkpoints import check_intact
+
+        engine.check_engine(self.config.engine)
+        choose_device(self.config.lm.device)
+        if not self.trained:
+            load_config(self.model)
+        check_intact(Path(self.model))
+        self.tools = instantiate.tools(self.config, inference=True)
+        instantiate.of_system(self.config, self.tools)
+        self.texts = self._heldout() if heldout.TASK in self.tasks else None
+        with TemporaryDirectory() as folder:
+            self.loaded = self._questions(Path(folder), None).load()
+        off = self.loaded.switched_off
+        self.explained = [task for task in self.tasks if usable(task, self.tools, off[task])]
+        if self.config.evaluation.oracles and not self.explained:
+            raise UserError(
+                "evaluation.oracles: there is no benchmark whose right call is known and tool in use"
+            )
+
+    def share(self, folder: Folder | None) -> None:
+        """Has workers answer, if there are several."""
+        if engine.is_pooled(self.config):
+            self.used = answering.answer(self._at_work(), self.loaded)
+
+    def finish(self, folder: Folder) -> None:
+        """Answers what is left, and scores all answers."""
+        from toolformer.decoding.recording import AnswerFile
+        from toolformer.evaluation import suite
+
+        questions = self._at_work()
+        with AnswerFile(questions.answers) as answers:
+            answering.gather(answers)  # also of an evaluation that was interrupted
+            decoder = instantiate.decoder(self.config, self.model, self.tools)
+            lm = questions.lm(decoder, answers)
+            used = answering.answer(questions, self.loaded, lm)
+            gold_nats = self.config.evaluation.gold_nats and self.config.system != "prompted"
+            scores = suite.evaluate_tasks(lm, self.loaded, gold_nats=gold_nats)
+            self._write(folder, questions, added(self.used, used), lm, scores)
+            if self.config.evaluation.oracles:
+                self._explain(folder, questions, decoder, answers, scores)
+
+    def _write(
+        self,
+        run: Folder,
+        questions: Questions,
+        used: Mapping[str, Usage],
+        lm: ToolformerLM,
+        scores: Mapping[str, TaskResult],
+    ) -> None:
+        """Writes samples and metrics."""
+        from toolformer.evaluation.metrics import speed, task_metrics
+
+        if questions.day:
+            run.add_facts(day=questions.day.isoformat())
+        metrics = speed([sample for result in scores.values() for sample in result.samples])
+        run.add_facts(dtype=str(lm.language_model.dtype).removeprefix("torch."))
+        metrics["parameters"] = lm.language_model.model.num_parameters()
+        names = {tool.name: key for key, tool in self.config.tool.items()}
+        for task, result in scores.items():
+            run.task(task, task_metrics(result, names))
+            run.artifact(write_rows(run.path / SAMPLES / f"{task}.parquet", result.samples), SAMPLES)
+            run.datasets(self._dataset(task, result))
+        _table(run, scores)
+        run.metrics({**metrics, **tool_metrics(used)})
+        log_faults(used)
+
+    def _explain(
+        self,
+        run: Folder,
+        questions: Questions,
+        decoder: Decoder,
+        answers: AnswerFile,
+        scores: Mapping[str, TaskResult],
+    ) -> None:
+        """Answers under the oracle conditions, and writes the class of each example."""
+        from toolformer.evaluation.ladder.classes import CLASSES, metrics_of
+        from toolformer.evaluation.ladder.rungs import Ladder
+
+        oracles = Ladder(decoder, lambda decoder, more: questions.lm(decoder, answers, more), questions.day)
+        for task in self.explained:
+            off = self.loaded.switched_off[task]
+            rows = oracles.climb(task, self.loaded.tasks["tasks"][task], off, scores[task].samples)
+            run.task(task, {**run.tasks[task], **metrics_of(rows)})
+            run.artifact(write_rows(run.path / LADDER / f"{task}.parquet", rows), LADDER)
+            counts = Counter(row["class"] for row in rows).most_common()
+            log.info("explain: %s: %s", task, ", ".join(f"{CLASSES[name]} {n}" for name, n in counts))
+        log_faults(usages(self.tools))
+
+    def _dataset(self, task: str, result: TaskResult) -> Dataset:
+        questions = [
+            [sample["id"], sample.get("prompt", sample.get("text_sha256"))] for sample in result.samples
+        ]
+        digest = hashlib.sha256(json.dumps(questions).encode()).hexdigest()
+        data_dir = self.config.paths.data_dir
+        return Dataset(task, digest, "evaluation", f"{data_dir}/{task}" if data_dir else task, len(questions))
+
+    def log(self, how: str, run: Run) -> None:
+        """Logs a line with the run and its dtype, one per benchmark, and what failed."""
+        from toolformer.evaluation.metrics import count_faults
+
+        dtype = run.facts.get("dtype", "")
+        log.info("evaluate: %s, run %s%s", how, run.id[:8], f", in {dtype}" if dtype else "")
+        for task, metrics in sorted(run.tasks.items()):
+            low, high, n = (metrics.get(name, float("nan")) for name in ("ci_low", "ci_high", "n"))
+            is_score = "score" in metrics
+            figure = (
+                f"{metrics['score']:.1f} % correct" if is_score else f"perplexity {metrics['perplexity']:.2f}"
+            )
+            log.info("%s: %s [%.1f, %.1f] (n = %.0f)", task, figure, low, high, n)
+        if reasons := count_faults(run.tasks):
+            listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5))
+            log.warning(
+                "evaluate: a tool or server failed in %d answers (%s), which are not kept. To ask only for them again: %s; to "
+                "accept them: evaluation.accept_faults=true",
+                *(reasons.total(), listed, run.command),
+            )
+
+    # Its questions
+
+    def _at_work(self) -> Questions:
+        """The questions, with what their answers need on disk."""
+        folder, files = self.results.path(self.answer), self.results.path(self.job.step)
+        for path in (folder, files):
+            path.mkdir(parents=True, exist_ok=True)
+        # Answers are shared, and so is the day on which they are given, for examples without a date.
+        return self._questions(files, first_day(folder) if instantiate.clocks(self.config) else None)
+
+    def _questions(self, files: Path, day: datetime.date | None) -> Questions:
+        """The questions; held-out texts are written into `files` for their loader."""
+        config = self.config
+        identity: dict[str, Any] = {"model": self.answer.key(without=["decoding"])}
+        if self.trained:
+            # The same settings trained again after the model was deleted may come to other weights in the same folder.
+            identity["weights"] = model_files(Path(self.model))
+        metadata: dict[str, Any] = {
+            "data_dir": config.paths.data_dir,
+            "subset": config.evaluation.limit,
+            "perplexity_subset": config.evaluation.perplexity_limit,
+            "seed": config.seed,
+            "wording": config.wording,
+        }
+        if self.texts is not None:
+            metadata["heldout_path"] = str(files / "heldout.jsonl")
+            atomic_write(files / "heldout.jsonl", self.texts)
+        return Questions(
+            config=config,
+            model=self.model,
+            identity=identity,
+            tasks=self.tasks,
+            metadata=metadata,
+            samples=self.job.step.inputs["samples"],
+            clocks=instantiate.clocks(config),
+            day=day,
+            answers=self.results.path(self.answer) / ANSWERS,
+        )
+
+    def _heldout(self) -> bytes:
+        """The held-out texts as their task reads them."""
+        documents = heldout.texts(self.config, self.job.sources, self.results)
+        rows = [{"id": document.doc_id, "text": document.text} for document in documents]
+        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
-def check_system(job: Evaluation) -> dict[str, Tool]:
-    """The system's tools. UserError for what cannot answer, before the rows are read, which may take long."""
-    from toolformer.lm.loading import choose_device, load_config
-    from toolformer.training.checkpoints import check_intact
-
-    config = job.config
-    choose_device(config.lm.device)
-    if not job.system.trained:
-        load_config(config.model)
-    check_intact(Path(job.system.model))
-    tools = job.system.tools()
-    instantiate.of_system(config, tools)
-    return tools
-
-
-def ask(job: Evaluation, folder: Path, files: Path, tasks: Sequence[str], samples: Any) -> Questions:
-    """The questions of these tasks to a system.
-
-    Args:
-        folder: of its answers.
-        files: the folder of what the loaders read.
-        samples: as `suite.load_tasks` takes them.
-    """
-    config = job.config
-    for path in (folder, files):
-        path.mkdir(parents=True, exist_ok=True)
-    # Answers are shared, and so is the day on which they are given, for examples without a date.
-    clocks = job.system.clocks()
-    return Questions(
-        config=config,
-        model=job.system.model,
-        identity=job.system.identity(),
-        tasks=tasks,
-        metadata=_metadata(job, tasks, files),
-        samples=samples,
-        clocks=clocks,
-        day=first_day(folder) if clocks else None,
-        answers=folder / ANSWERS,
-    )
-
-
-def answer_and_score(
-    config: Config,
-    questions: Questions,
-    loaded: Loaded,
-    tools: Mapping[str, Tool],
-    answers: AnswerFile,
-) -> tuple[ToolformerLM, dict[str, TaskResult], dict[str, Usage]]:
-    """Answers the questions that no worker has answered, and scores all answers.
-
-    Returns lm-eval's view of the model, the result of each task, and the counts of the calls that were made, by tool.
-    """
-    from toolformer.evaluation import suite
-
-    answering.gather(answers)  # also of an evaluation that was interrupted
-    lm = questions.lm(instantiate.decoder(config, questions.model, tools), answers)
-    used = answering.answer(questions, loaded, lm)
-    gold_nats = config.evaluation.gold_nats and config.system != "prompted"
-    return lm, suite.evaluate_tasks(lm, loaded, gold_nats=gold_nats), used
-
-
-def _log(
-    job: Evaluation,
-    questions: Questions,
-    used: Mapping[str, Usage],
-    lm: ToolformerLM,
-    run: Folder,
-    results: Mapping[str, TaskResult],
-) -> None:
-    """Writes samples and metrics."""
-    from toolformer.evaluation.metrics import speed, task_metrics
-
-    config = job.config
-    if questions.day:
-        run.add_facts(day=questions.day.isoformat())
-    metrics = speed([sample for result in results.values() for sample in result.samples])
-    run.add_facts(dtype=str(lm.language_model.dtype).removeprefix("torch."))
-    metrics["parameters"] = lm.language_model.model.num_parameters()
-    names = {config.tool[tool].name: tool for tool in config.tools}
-    for task, result in results.items():
-        run.task(task, task_metrics(result, names))
-        run.artifact(write_rows(run.path / SAMPLES / f"{task}.parquet", result.samples), SAMPLES)
-        run.datasets(_dataset(config, task, result))
-    _table(run, results)
-    run.metrics({**metrics, **tool_metrics(used)})
-    log_faults(used)
-
-
-def _dataset(config: Config, task: str, result: TaskResult) -> Dataset:
-    questions = [[sample["id"], sample.get("prompt", sample.get("text_sha256"))] for sample in result.samples]
-    digest = hashlib.sha256(json.dumps(questions).encode()).hexdigest()
-    source = f"{config.paths.data_dir}/{task}" if config.paths.data_dir else task
-    return Dataset(task, digest, "evaluation", source, len(questions))
+def first_day(folder: Path) -> datetime.date:
+    """The day on which answers in this folder were first asked for: all of them are of one day."""
+    path = folder / "day"
+    if path.exists():
+        try:
+            return datetime.date.fromisoformat(path.read_bytes().decode().strip())
+        except ValueError:
+            # Each answer is stored under the date that it was given for: none of another day is used.
+            log.warning("evaluate: %s holds no day; questions without a date are asked as of today", path)
+    today = datetime.date.today()
+    atomic_write(path, f"{today.isoformat()}\n".encode())
+    return today
 
 
 def _table(run: Folder, results: Mapping[str, TaskResult]) -> None:
@@ -189,73 +312,6 @@ def _table(run: Folder, results: Mapping[str, TaskResult]) -> None:
     if rows:
         content = {"columns": list(rows[0]), "data": [list(row.values()) for row in rows]}
         run.text("samples.json", json.dumps(content, ensure_ascii=False, default=str))
-
-
-def _logged(how: str, run: Run, command: str = "") -> Run:
-    """Logs a line with the run and its dtype, one per benchmark, and what failed; returns the run."""
-    from toolformer.evaluation.metrics import count_faults
-
-    dtype = run.facts.get("dtype", "")
-    log.info("evaluate: %s, run %s%s", how, run.id[:8], f", in {dtype}" if dtype else "")
-    for task, metrics in sorted(run.tasks.items()):
-        low, high, n = (metrics.get(name, float("nan")) for name in ("ci_low", "ci_high", "n"))
-        is_score = "score" in metrics
-        figure = (
-            f"{metrics['score']:.1f} % correct" if is_score else f"perplexity {metrics['perplexity']:.2f}"
-        )
-        log.info("%s: %s [%.1f, %.1f] (n = %.0f)", task, figure, low, high, n)
-    reasons = count_faults(run.tasks)
-    if reasons:
-        listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(5))
-        log.warning(
-            "evaluate: a tool or server failed in %d answers (%s), which are not kept. To ask only for them again: %s; to "
-            "accept them: evaluation.accept_faults=true",
-            *(reasons.total(), listed, command or run.command),
-        )
-    return run
-
-
-def _metadata(job: Evaluation, tasks: Sequence[str], folder: Path) -> dict[str, Any]:
-    """The arguments of the tasks' loaders; held-out texts are written into `folder` for them."""
-    config = job.config
-    arguments: dict[str, Any] = {
-        "data_dir": config.paths.data_dir,
-        "subset": config.evaluation.limit,
-        "perplexity_subset": config.evaluation.perplexity_limit,
-        "seed": config.seed,
-        "wording": config.wording,
-    }
-    if "heldout_perplexity" in tasks:
-        arguments["heldout_path"] = str(_write_heldout(job, folder / "heldout.jsonl"))
-    return arguments
-
-
-def _write_heldout(job: Evaluation, path: Path) -> Path:
-    """The held-out texts as their task reads them; logs where they come from, and how many of the rows of a named corpus were kept."""
-    rows = [{"id": document.doc_id, "text": document.text} for document in _heldout(job)]
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    atomic_write(path, lines.encode("utf-8"))
-    return path
-
-
-def _heldout(job: Evaluation) -> list[Document]:
-    config, trained = job.config, job.system.trained
-    if config.heldout.source:
-        corpus = instantiate.corpus(config.heldout, "heldout")
-        documents = [*corpus]
-        skipped = corpus.skipped()
-        total = len(documents) + sum(skipped.values())
-        log.info("heldout: %d rows read, %d kept, dropped: %s", total, len(documents), skipped or "none")
-    elif steps_read := steps.heldout_annotations(config, trained.step if trained else None):
-        results = instantiate.finished_results(config)
-        runs = [results.get(step.key()) for step in steps_read]
-        documents = read_heldout(results, runs)
-        names = " and ".join(run.id[:8] for run in runs)
-        log.info("heldout: %d texts that generate run %s held out of its corpus", len(documents), names)
-    else:
-        documents = steps.split_off(config)
-        log.info("heldout: %d texts held out of %s", len(documents), instantiate.corpus_name(config.corpus))
-    return documents
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:

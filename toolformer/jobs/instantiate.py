@@ -7,7 +7,7 @@ import functools
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from toolformer.annotation.candidates import ToolSettings
+from toolformer.annotation.merge import Chance
+from toolformer.annotation.results import KeepRules
 from toolformer.calls import CallSyntaxError
 from toolformer.data import Bundled, Corpus, Document, FileCorpus, HubCorpus, assets, demo_corpus
 from toolformer.data.files import demo_file
@@ -22,7 +24,7 @@ from toolformer.decoding import examples
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError, one_line
 from toolformer.jobs.config import Config, CorpusConfig
-from toolformer.jobs.config.schema import OF_SOURCES
+from toolformer.jobs.config.tool_sources import FUNCTION, MCP
 from toolformer.jobs.versions import VERSIONS
 from toolformer.results import Dataset, Results
 from toolformer.step import Step
@@ -122,7 +124,7 @@ def log_departures(config: Config) -> None:
             if settings.result_ahead
             else "",
         ]
-        if config.tool[key].implementation.get("_target_") in OF_SOURCES and any(departures):
+        if config.tool[key].implementation.get("_target_") in (FUNCTION, MCP) and any(departures):
             log.info("%s, unlike the paper (tool_default): %s", key, "; ".join(filter(None, departures)))
 
 
@@ -156,12 +158,12 @@ def _prompt(config: Config, key: str) -> Prompt:
 
 
 def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
-    """Decoding as configured for its system, with a loaded model; without tools no call is written."""
+    """Decoding by an effective configuration, with a loaded model."""
     from toolformer.decoding.decoder import Decoder
     from toolformer.decoding.prompted import PromptedDecoder
     from toolformer.lm.language_model import LanguageModel
 
-    settings = asdict(config.decoding if tools else replace(config.decoding, k=0, by_tool=None))
+    settings = asdict(config.decoding)
     further = of_system(config, tools)
     language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
     language_model.graphs = config.lm.graphs
@@ -232,3 +234,27 @@ def corpus_name(corpus: CorpusConfig) -> str:
 def dataset(corpus: CorpusConfig, digest: str, context: str, rows: int) -> Dataset:
     """A corpus as an input of a run."""
     return Dataset(corpus_name(corpus), digest, context, corpus.path or str(corpus.source), rows)
+
+
+def clocks(config: Config) -> list[str]:
+    """The tools, by key, that answer with today's date where an example has none."""
+    tools = {key: config.tool[key] for key in config.tools}
+    return [key for key, tool in tools.items() if {**tool.implementation, **tool.inference}.get("use_clock")]
+
+
+def thresholds(config: Config) -> dict[str, float]:
+    """τ_f, the gain in nats that a call must reach, of each tool in use."""
+    return {key: tool_settings(config, key).filter_threshold for key in config.tools}
+
+
+def keep_rules(config: Config) -> KeepRules:
+    """How scored calls are filtered. UserError for a tool that is not in use, or a probability above 1."""
+    shares = dict(config.filter.chance or {})
+    if unknown := sorted(set(shares) - set(config.tools)):
+        raise UserError(
+            f"filter.chance.{unknown[0]}: {unknown[0]} is not among tools={','.join(config.tools)}"
+        )
+    if wrong := next((tool for tool, share in shares.items() if not 0 <= share <= 1), None):
+        raise UserError(f"filter.chance.{wrong} is {shares[wrong]:g}; a probability is from 0 to 1")
+    chance = Chance(shares, config.seed)
+    return KeepRules(thresholds(config), config.filter.baseline, config.filter.leak == "drop", chance)

@@ -7,7 +7,6 @@ from pathlib import Path
 from toolformer.credentials import printable
 from toolformer.jobs import instantiate
 from toolformer.jobs.config import Config
-from toolformer.jobs.invocation import DIRECT, Invocation
 from toolformer.jobs.train import summary
 from toolformer.reporting import Report, terminal
 from toolformer.reporting import build as build_report
@@ -24,7 +23,7 @@ SUMMARY = (
 """Tables that sum up an experiment."""
 
 
-def report(config: Config, invocation: Invocation = DIRECT, brief: bool = False) -> Report:
+def report(config: Config, brief: bool = False) -> Report:
     """Writes Markdown, LaTeX, HTML and the figures under the runs folder, and prints the tables or, `brief`, a summary."""
     root = Path(config.paths.root)
     Results(root).check_root()

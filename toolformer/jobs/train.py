@@ -10,10 +10,8 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from itertools import islice
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from pyarrow.parquet import read_metadata
@@ -22,14 +20,13 @@ from toolformer.annotation.results import HELDOUT
 from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.errors import UserError
-from toolformer.jobs import instantiate, steps
+from toolformer.jobs import heldout, instantiate
 from toolformer.jobs.config import Config
-from toolformer.jobs.generate import read_dataset, read_heldout
-from toolformer.jobs.invocation import DIRECT, Invocation, already_done
+from toolformer.jobs.job import Job
+from toolformer.jobs.outputs import read_dataset
 from toolformer.results import Dataset, Folder, Results, Run
 from toolformer.results.provenance import model_name
-from toolformer.step import Step
-from toolformer.storage import safe_join, sha256
+from toolformer.storage import sha256
 from toolformer.training import distributed
 from toolformer.training.settings import Recipe, TrainingResult, TrainingSettings
 
@@ -43,73 +40,132 @@ _WITHOUT_CALLS = "documents_without_calls.parquet"
 """The texts in which no call was kept; of a large corpus a sample of these."""
 
 
-@dataclass(frozen=True)
-class _Job:
-    """A finetuning."""
+class Work:
+    """Finetunes a model, from the last checkpoint of an interrupted run."""
 
-    config: Config
-    settings: TrainingSettings
-    datasets: list[Run]
-    heldout: list[Document]
-    step: Step
+    def __init__(self, job: Job, results: Results) -> None:
+        self.job, self.config, self.results = job, job.config, results
+        self.datasets = [results.get(step.key()) for step in job.sources.annotations]
+        trainer, lm = self.config.trainer, self.config.lm
+        recipe = {field.name: getattr(trainer, field.name) for field in fields(Recipe)}
+        self.settings = TrainingSettings(**recipe, dtype=lm.dtype, device=lm.device, seed=self.config.seed)
+        self.model, self.threshold = model_name(self.config.model), _threshold(self.datasets)
+        self.heldout: list[Document] = []
 
+    @property
+    def name(self) -> str:
+        corpus = str(self.datasets[0].facts.get("corpus", ""))
+        return f"train {self.config.name}: {self.model} {self.config.data} {corpus} τ_f={self.threshold}"
 
-def _job(config: Config) -> _Job:
-    recipe = {field.name: getattr(config.trainer, field.name) for field in fields(Recipe)}
-    settings = TrainingSettings(**recipe, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
-    datasets = steps.named_annotations(config)
-    step = steps.train(config, [run.step for run in datasets])
-    if config.heldout.source:
-        heldout: Iterable[Document] = instantiate.corpus(config.heldout, "heldout")
-    else:
-        heldout = read_heldout(instantiate.finished_results(config), datasets)
-    return _Job(config, settings, datasets, [*islice(heldout, steps.HELDOUT_LIMIT)], step)
+    @property
+    def title(self) -> str:
+        ids = " and ".join(run.id[:8] for run in self.datasets)
+        return f"{self.config.data} on the data of generate run {ids}"
 
+    @property
+    def details(self) -> dict[str, object]:
+        return {"model": self.model, "data": self.config.data, "τ_f": self.threshold}
 
-def model_folder(run: Run) -> Path:
-    """The model of a train run. UserError if it is gone."""
-    folder = safe_join(run.folder, str(run.facts.get("model", "model")))
-    if not (folder / "config.json").is_file():
-        raise UserError(
-            f"checkpoint: the model of run {run.id[:8]} is no longer at {folder}; train it again: {run.command}"
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"data": self.config.data, "threshold": self.threshold}
+
+    def check(self) -> None:
+        for dataset in self.datasets:
+            if not self.config.trainer.other_tokenizer:
+                _check_tokenizer(dataset, self.config.model)
+        limit = heldout.TRAINING_LIMIT
+        self.heldout = heldout.texts(self.config, self.job.sources, self.results, limit)
+
+    def share(self, folder: Folder | None) -> None:
+        """Of processes that train together, the part of those that do no book-keeping."""
+        if distributed.rank() > 0:
+            self._finetune(None)
+
+    def finish(self, run: Folder) -> None:
+        """Finetunes, and logs the result."""
+        from toolformer.lm.loading import dtype_name
+
+        config, results = self.config, self.results
+        run.add_facts(dtype=dtype_name(config.lm.dtype, config.lm.device))
+        kind = "C*" if config.data == "augmented" else "C"
+        run.datasets(
+            *(
+                _dataset(kind, annotation, f"dataset_{config.data}.parquet", results)
+                for annotation in self.datasets
+            ),
+            *(
+                _dataset("without calls", annotation, _WITHOUT_CALLS, results)
+                for annotation in self.datasets
+                if config.trainer.plain_share
+            ),
+            *self._heldout_datasets(),
         )
-    return folder
+        result, counts = self._finetune(lambda values, step: run.metrics(values, step=step))
+        # Separate names: of a name that a curve has, MLflow shows the value of the last step.
+        run.metrics(
+            {
+                "best_heldout_perplexity": result.heldout_perplexity,
+                "initial_heldout_perplexity": result.initial_heldout_perplexity,
+                "best_step": result.best_step,
+                "train_steps": result.steps,
+                "training_seconds": result.seconds,
+                "train_tokens": result.tokens,
+                **counts,
+            }
+        )
+        if result.seconds:
+            run.metrics({"overall_tokens_per_second": result.tokens / result.seconds})
+        # Two trainings with the same settings may come to different weights.
+        digest = hashlib.sha256(json.dumps(sorted(result.sha256.items())).encode()).hexdigest()
+        run.add_facts(model=result.model_path.name, weights=digest[:16])
 
+    def _heldout_datasets(self) -> list[Dataset]:
+        """The held-out texts, for the run's page."""
+        if self.config.heldout.source:
+            digest, count = self.job.step.inputs["heldout"].key(), len(self.heldout)
+            return [instantiate.dataset(self.config.heldout, digest, "heldout", count)]
+        return [_dataset("held out", run, HELDOUT, self.results, "heldout") for run in self.datasets]
 
-def train(config: Config, invocation: Invocation = DIRECT) -> Run | None:
-    """Finetunes the model, from the last checkpoint of an interrupted run; of two commands at once the second waits.
+    def _finetune(self, on_log: OnLog | None) -> tuple[TrainingResult, dict[str, int]]:
+        """The result, and metrics of what it was trained on: how many texts, how many of them have a call of each tool, and
+        how many are of those in which no call was kept, if such are mixed in.
+        """
+        from toolformer.lm.loading import release_memory
+        from toolformer.lm.text_generator import load_model
+        from toolformer.training.trainer import train as finetune
 
-    Of several processes that train together the first one returns the run, the others None.
-    """
-    results = instantiate.results(config)
-    job = _job(config)
-    ids = " and ".join(run.id[:8] for run in job.datasets)
-    log.info("train: %s on the data of generate run %s", config.data, ids)
-    if done := steps.done(results, job.step, config):
-        results.add_name(done, config.name)
-        return _logged(already_done(done), done)
-    if distributed.rank() > 0:  # of several processes the first one does the book-keeping
-        _finetune(job, results, None)
-        return None
-    model, corpus = model_name(config.model), str(job.datasets[0].facts.get("corpus", ""))
-    name, threshold = f"train {config.name}: {model} {config.data} {corpus}", _threshold(job.datasets)
-    description = {"model": model, "data": config.data, "τ_f": threshold}
-    info = invocation.run_info(
-        config, f"{name} τ_f={threshold}", description, job.datasets, data=config.data, threshold=threshold
-    )
-    # Processes that train together cannot wait one by one.
-    alone = distributed.processes() == 1
-    with results.open(
-        job.step, info, wait=True if alone else 2.0, done=lambda: steps.done(results, job.step, config)
-    ) as run:
-        if run is None:
-            raise UserError(
-                f"train: another command trains this model in {results.path(job.step)}; wait for it"
-            )
-        if isinstance(run, Run):
-            return _logged(already_done(run), run)
-        _train(job, results, run)
-    return _logged("done", results.get(run.id))
+        config, results = self.config, self.results
+        counts: dict[str, int] = {}
+        texts, examples = _texts(config, self.datasets, results)
+        count = len(texts)
+        if config.trainer.plain_share:
+            mixed_in = _texts_without_calls(config, self.datasets, results, count)
+            texts += mixed_in
+            counts["plain_texts"] = len(mixed_in)
+        load_model.cache_clear()  # the annotation's model, which its tools shared
+        release_memory()
+        heldout = [document.text for document in self.heldout]
+        folder = results.path(self.job.step)
+        further = f" and {counts['plain_texts']} in which no call was kept" if counts else ""
+        kind = "C*" if config.data == "augmented" else "C"
+        origin = "of other texts" if config.heldout.source else "held out of the same corpus"
+        log.info(
+            "train: %d texts of %s%s; held-out perplexity on %d texts %s",
+            count,
+            kind,
+            further,
+            len(heldout),
+            origin,
+        )
+        counts["texts"] = len(texts)
+        result = finetune(config.model, texts, heldout, self.settings, folder, on_log=on_log)
+        release_memory()  # a further stage of this process starts with what it needs
+        return result, counts | {f"examples/{tool}": number for tool, number in examples.items()}
+
+    def log(self, how: str, run: Run) -> None:
+        """Logs the result of a training."""
+        log.info("train: %s, run %s: %s", how, run.id[:8], summary(run.metrics))
 
 
 def _threshold(datasets: Sequence[Run]) -> str:
@@ -124,93 +180,6 @@ def _threshold(datasets: Sequence[Run]) -> str:
             else ", ".join(f"{tool} {value:g}" for tool, value in by_tool.items())
         )
     return " + ".join(dict.fromkeys(parts))
-
-
-def _train(job: _Job, results: Results, run: Folder) -> None:
-    """Finetunes, and logs what it comes to."""
-    from toolformer.lm.loading import dtype_name
-
-    config = job.config
-    run.add_facts(dtype=dtype_name(config.lm.dtype, config.lm.device))
-    kind = "C*" if config.data == "augmented" else "C"
-    run.datasets(
-        *(
-            _dataset(kind, annotation, f"dataset_{config.data}.parquet", results)
-            for annotation in job.datasets
-        ),
-        *(
-            _dataset("without calls", annotation, _WITHOUT_CALLS, results)
-            for annotation in job.datasets
-            if config.trainer.plain_share
-        ),
-        *_heldout_datasets(job, results),
-    )
-    result, counts = _finetune(job, results, lambda values, step: run.metrics(values, step=step))
-    # Separate names: of a name that a curve has, MLflow shows the value of the last step.
-    run.metrics(
-        {
-            "best_heldout_perplexity": result.heldout_perplexity,
-            "initial_heldout_perplexity": result.initial_heldout_perplexity,
-            "best_step": result.best_step,
-            "train_steps": result.steps,
-            "training_seconds": result.seconds,
-            "train_tokens": result.tokens,
-            **counts,
-        }
-    )
-    if result.seconds:
-        run.metrics({"overall_tokens_per_second": result.tokens / result.seconds})
-    # Two trainings with the same settings may come to different weights.
-    digest = hashlib.sha256(json.dumps(sorted(result.sha256.items())).encode()).hexdigest()
-    run.add_facts(model=result.model_path.name, weights=digest[:16])
-
-
-def _heldout_datasets(job: _Job, results: Results) -> list[Dataset]:
-    """The held-out texts, for the run's page."""
-    if job.config.heldout.source:
-        digest, count = job.step.inputs["heldout"].key(), len(job.heldout)
-        return [instantiate.dataset(job.config.heldout, digest, "heldout", count)]
-    return [_dataset("held out", run, HELDOUT, results, "heldout") for run in job.datasets]
-
-
-def _finetune(job: _Job, results: Results, on_log: OnLog | None) -> tuple[TrainingResult, dict[str, int]]:
-    """The result, and metrics of what it was trained on: how many texts, how many of them have a call of each tool, and
-    how many are of those in which no call was kept, if such are mixed in.
-    """
-    from toolformer.lm.loading import release_memory
-    from toolformer.lm.text_generator import load_model
-    from toolformer.training.trainer import train as finetune
-
-    config = job.config
-    for dataset in job.datasets:
-        if not config.trainer.other_tokenizer:
-            _check_tokenizer(dataset, config.model)
-    counts: dict[str, int] = {}
-    texts, examples = _texts(config, job.datasets, results)
-    count = len(texts)
-    if config.trainer.plain_share:
-        mixed_in = _texts_without_calls(config, job.datasets, results, count)
-        texts += mixed_in
-        counts["plain_texts"] = len(mixed_in)
-    load_model.cache_clear()  # the annotation's model, which its tools shared
-    release_memory()
-    heldout = [document.text for document in job.heldout]
-    folder = results.path(job.step)
-    further = f" and {counts['plain_texts']} in which no call was kept" if counts else ""
-    kind = "C*" if config.data == "augmented" else "C"
-    origin = "of other texts" if config.heldout.source else "held out of the same corpus"
-    log.info(
-        "train: %d texts of %s%s; held-out perplexity on %d texts %s",
-        count,
-        kind,
-        further,
-        len(heldout),
-        origin,
-    )
-    counts["texts"] = len(texts)
-    result = finetune(config.model, texts, heldout, job.settings, folder, on_log=on_log)
-    release_memory()  # a further stage of this process starts with what it needs
-    return result, counts | {f"examples/{tool}": number for tool, number in examples.items()}
 
 
 def _texts(
@@ -279,12 +248,6 @@ def _dataset(kind: str, run: Run, name: str, results: Results, context: str = "t
     """A file of an annotation's texts, for the run's page. UserError if it is gone."""
     file = results.artifact(run, name)
     return Dataset(kind, sha256(file), context, f"{run.id}/{file.name}", read_metadata(file).num_rows)
-
-
-def _logged(how: str, run: Run) -> Run:
-    """Logs the result of a training, and returns its run."""
-    log.info("train: %s, run %s: %s", how, run.id[:8], summary(run.metrics))
-    return run
 
 
 def summary(metrics: Mapping[str, float]) -> str:

@@ -11,5 +11,6 @@ VERSIONS = {
     "train": 3,
     "answer": 3,
     "evaluate": 3,
-    "explain": 2,
 }
+ORACLES = 3
+"""The version of the oracle conditions (`evaluation.oracles`), an input of the evaluations that have them."""

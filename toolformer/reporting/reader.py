@@ -14,6 +14,7 @@ from pandas import DataFrame
 
 from toolformer.benchmarks import PAPER
 from toolformer.errors import UserError, one_line
+from toolformer.evaluation.ladder.classes import CLASSES
 from toolformer.reporting import candidate_stats
 from toolformer.reporting.data import NEWEST, Annotation, Evidence, Points, Sampled, Score
 from toolformer.reporting.formatting import SYSTEMS, title_of
@@ -46,12 +47,12 @@ def read_evidence(results: Results, experiment: str | None = None) -> Evidence:
 
     UserError if the experiment has no finished run.
     """
-    all_runs = {stage: results.runs(stage) for stage in ("generate", "train", "evaluate", "explain")}
+    all_runs = {stage: results.runs(stage) for stage in ("generate", "train", "evaluate")}
     of_experiment = {
         stage: [run for run in runs if experiment in (None, *run.experiments)]
         for stage, runs in all_runs.items()
     }
-    if experiment and not any(of_experiment[stage] for stage in ("generate", "train", "evaluate")):
+    if experiment and not any(of_experiment.values()):
         raise UserError(_none(experiment, all_runs))
     trained, annotated = ({run.id: run for run in all_runs[stage]} for stage in ("train", "generate"))
     further = [run for run in all_runs["evaluate"] if experiment and FIGURE4 in run.experiments]
@@ -59,7 +60,7 @@ def read_evidence(results: Results, experiment: str | None = None) -> Evidence:
     selection = select(cells, of_figure4)
     trainings = _trainings(selection, of_experiment["train"], trained)
     annotation, remarks = _annotation(results, trainings, annotated, of_experiment["generate"])
-    explained = {run_id: run for run in reversed(of_experiment["explain"]) for run_id in run.made_from}
+    explained = {_answers(run): run for run in reversed(of_experiment["evaluate"]) if explained_tasks(run)}
     sampled, unread = _sampled(results, cells, selection, explained)
     files = {(sample.run_id, task): file for sample in sampled for task, file in sample.files.items()}
     measured: dict[str, Any] = {
@@ -184,7 +185,7 @@ def _sampled(
         tasks = [task for task in scores(run) if run.id in used or counts[task] < NEWEST]
         files = _readable(results, run, "samples", tasks, unread)
         counts.update(list(files))
-        ladder = explained.get(run.id)
+        ladder = explained.get(_answers(run))
         classes = _readable(results, ladder, "ladder", tasks, unread) if ladder else {}
         system = f"{cell.baseline} (baseline)" if cell.baseline else SYSTEMS.get(cell.system, "")
         title = system if cell.baseline or cell.model == selection.model else f"{system}, {cell.model}"
@@ -259,9 +260,24 @@ def _paired(
 
 
 def _ladders(scores: Mapping[tuple[str, str], Score], explained: Runs) -> dict[str, Mapping[str, float]]:
-    """By task, the metrics of the explanation of Toolformer's evaluation."""
-    runs = {task: explained.get(score.run.id) for (row, task), score in scores.items() if row == "toolformer"}
-    return {task: run.tasks[task] for task, run in runs.items() if run and task in run.tasks}
+    """By task, the metrics of the classes of Toolformer's answers."""
+    runs = {
+        task: explained.get(_answers(score.run))
+        for (row, task), score in scores.items()
+        if row == "toolformer"
+    }
+    return {task: run.tasks[task] for task, run in runs.items() if run and task in explained_tasks(run)}
+
+
+def explained_tasks(run: Run) -> dict[str, Mapping[str, float]]:
+    """The metrics of the benchmarks of an evaluation whose answers were asked under oracle conditions, too."""
+    return {task: metrics for task, metrics in run.tasks.items() if f"class/{next(iter(CLASSES))}" in metrics}
+
+
+def _answers(run: Run) -> str:
+    """What evaluations of the same answers share."""
+    answers = run.step.find("answer")
+    return answers.key() if answers else run.id
 
 
 def _curves(trainings: Mapping[str, Run]) -> dict[tuple[str, str], Points]:

@@ -1,6 +1,9 @@
 """Why an answer is right or wrong: one class per example, from its answers under the oracle conditions."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 CLASSES = {
     "right_without_need": "call not needed",
@@ -76,3 +79,13 @@ def classify(rungs: Rungs) -> str:
         return "result_unused" if rungs.used else "tool_failed" if rungs.right_input else "wrong_input"
     # Only a better result makes it right.
     return "result_unused" if rungs.used or rungs.answered else "tool_failed"
+
+
+def metrics_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """n, how many examples have each class, and by condition the percent right and of how many."""
+    counts = Counter(row["class"] for row in rows)
+    metrics: dict[str, float] = {"n": len(rows), **{f"class/{name}": counts[name] for name in CLASSES}}
+    for rung in RUNGS:
+        if right := [row[f"{rung}_right"] for row in rows if row[f"{rung}_right"] is not None]:
+            metrics |= {f"rung/{rung}": 100 * sum(right) / len(right), f"rung_n/{rung}": len(right)}
+    return metrics

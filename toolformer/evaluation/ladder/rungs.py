@@ -7,15 +7,16 @@ resumed as in an evaluation, in the same file.
 import datetime
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from lm_eval.api.instance import Instance
 
 from toolformer.benchmarks import GROUPS
-from toolformer.calls import ApiCall, linearise
+from toolformer.calls import ApiCall, find_calls, linearise
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
+from toolformer.decoding.examples import with_name
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.evaluation.ladder.classes import RUNGS, Rungs, classify
 from toolformer.evaluation.ladder.gold import Gold, cut, golds, holds
@@ -24,8 +25,6 @@ from toolformer.tools.base import Tool
 
 PASSAGES = 20
 """Passages of the index that are searched for one that contains the answer."""
-ANY_RANK = 1 << 31
-"""A k that every start token is within: no vocabulary is as large."""
 Sample = dict[str, Any]
 
 
@@ -72,10 +71,8 @@ class Ladder:
         self.tools = decoder.tools
         self._model = decoder.language_model
         self._limit = decoder.max_result_tokens
-        self._free = make(replace(decoder, k=0), {})
-        # A call starts before the first token, and no other.
-        forced = replace(decoder, k=ANY_RANK, by_tool=None, max_calls=1)
-        self._forced = make(forced, {"rung": "forced"})
+        self._free = make(decoder.without_calls(), {})
+        self._forced = make(decoder.forced(), {"rung": "forced"})
         self._day = day
 
     def climb(self, name: str, task: Any, off: frozenset[str], samples: Sequence[Sample]) -> list[Sample]:
@@ -134,7 +131,7 @@ class Ladder:
             document = Document("", sample["prompt"], date=day, source_id=doc.get("source_id"))
             # Without an input in the data, the answer itself: the call's result is right all the same.
             text = gold.answer if gold.input is None else gold.input
-            call = ApiCall(self.tools[key].name, text, quoted=key in ("search", "qa"))
+            call = ApiCall(self.tools[key].name, text, quoted=_is_quoted(self.tools[key]))
 
             def score(text: str, doc: Mapping[str, Any] = doc) -> bool:
                 return float(task.process_results(doc, [text])["score"]) >= 100
@@ -195,6 +192,12 @@ class Ladder:
             parts = (cut(f"{passage.title} > {passage.text}", example.doc) for passage in retrieved)
             passages[example] = next(filter(None, parts), None)
         return passages
+
+
+def _is_quoted(tool: Tool) -> bool:
+    """Whether the calls in its examples have their input in quotes."""
+    texts = with_name(tool.examples, tool.name)
+    return any(call.quoted for text in texts for _, _, call in find_calls(text, [tool.name]))
 
 
 def usable(task: str, tools: Mapping[str, Tool], off: frozenset[str]) -> list[str]:

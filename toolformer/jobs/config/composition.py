@@ -15,10 +15,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from toolformer.errors import UsageError, near
 from toolformer.jobs.config.keys import is_text, suggest
-from toolformer.jobs.config.like import like
+from toolformer.jobs.config.like import repeated
 from toolformer.jobs.config.messages import MOVED, moved, one_line
+from toolformer.jobs.config.overrides import values
 from toolformer.jobs.config.schema import register
-from toolformer.jobs.config.texts import check_texts
 from toolformer.results.provenance import masked_flat
 
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -33,20 +33,26 @@ def compose(stage: str, overrides: Sequence[str]) -> DictConfig:
     Within a Hydra application this uses its search path. UserError, in one line, for an unknown key, a wrong type or a broken
     override.
     """
+    return _compose(stage, with_like(stage, overrides))
+
+
+def with_like(stage: str, overrides: Sequence[str]) -> list[str]:
+    """The overrides, after those of the run that `like` names, if they name one.
+
+    UserError if there is no such run, or it had overrides that are not taken from it.
+    """
+    if not values(overrides, "like"):
+        return list(overrides)
+    return repeated(stage, _compose(stage, overrides), overrides)
+
+
+def _compose(stage: str, overrides: Sequence[str]) -> DictConfig:
     register()
     with composition_errors(stage, overrides):
         if GlobalHydra.instance().is_initialized():
-            config = hydra.compose("base", quoted(overrides))
-        else:
-            check_texts(overrides)
-            with hydra.initialize_config_dir(str(CONF), version_base=VERSION_BASE):
-                config = hydra.compose("base", quoted(overrides))
-        return with_like(stage, config, overrides)
-
-
-def with_like(stage: str, config: DictConfig, overrides: Sequence[str]) -> DictConfig:
-    """The configuration with the values of the run that `like` names, where the overrides set none."""
-    return like(stage, config, overrides, CONF) if config.like else config
+            return hydra.compose("base", quoted(overrides))
+        with hydra.initialize_config_dir(str(CONF), version_base=VERSION_BASE):
+            return hydra.compose("base", quoted(overrides))
 
 
 def quoted(overrides: Sequence[str]) -> list[str]:
@@ -57,11 +63,12 @@ def quoted(overrides: Sequence[str]) -> list[str]:
     return [_quoted(override) for override in overrides]
 
 
-def _quoted(override: str) -> str:
-    key, sign, value = override.partition("=")
+def _quoted(text: str) -> str:
+    text = text.removeprefix("+") if text.startswith("+experiment=") else text  # base.yaml has the group
+    key, sign, value = text.partition("=")
     parts = value.split(",")  # of a sweep
     if not sign or not any(map(_is_number, parts)) or not is_text(key.lstrip("+")):
-        return override
+        return text
     return f"{key}={','.join(repr(part) if _is_number(part) else part for part in parts)}"
 
 

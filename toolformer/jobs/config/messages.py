@@ -9,12 +9,8 @@ from pydantic import ValidationError
 
 from toolformer.credentials import MASK, is_secret, masked
 from toolformer.errors import near
-from toolformer.jobs.config.overrides import masked_overrides
+from toolformer.jobs.config.overrides import masked_overrides, parse_error
 
-_QUOTING = (
-    "; quote a value with letters beyond a to z, a comma, parenthesis, brace, colon or equals sign again inside the shell's quotes: "
-    """"model='/a folder, (old)'\""""
-)
 _NOISE = ("object_type", "reference_type", "Set the environment", "Config search path", "provider=")
 
 
@@ -37,16 +33,7 @@ def moved(key: str) -> str:
 def one_line(error: BaseException) -> str:
     """The key and the reason of Hydra's and OmegaConf's errors, whose messages run over several lines."""
     if isinstance(error, OverrideParseException):
-        reason = " ".join(str(error).split()).partition(" See https")[0]
-        key, equals, _ = (error.override or "").partition("=")
-        if not equals:
-            return f"{key!r}: expected key=value"
-        if key == "tool_sources" or masked_overrides([error.override or ""]) != [error.override]:
-            reason = "its value cannot be parsed; it is not shown, since it may hold a secret"
-        if key == "tools" and not (error.override or "").isascii():
-            return "tools: names of tools have letters (a-z), digits and _ only; rename the tool"
-        reason = re.sub(r"^\w+Exception: ", "", reason).rstrip(".")
-        return f"{key}: {reason}{_QUOTING}"
+        return parse_error(error)
     causes = [error, *([error.__cause__] if error.__cause__ else [])]
     lines = [line.strip() for cause in causes for line in str(cause).splitlines() if line.strip()]
     lines = [line for line in dict.fromkeys(lines) if not line.startswith(_NOISE)]

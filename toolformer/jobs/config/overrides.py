@@ -1,19 +1,91 @@
-"""Overrides of the command line, `key=value`, taken apart by Hydra's own parser."""
+"""Overrides of the command line, `key=value`, taken apart by Hydra's own parser: the only file that knows their grammar."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Override, Quote, QuotedString
-from hydra.errors import HydraException
+from hydra.core.override_parser.types import ChoiceSweep, Quote, QuotedString
+from hydra.core.override_parser.types import Override as HydraOverride
+from hydra.errors import HydraException, OverrideParseException
 
 from toolformer.credentials import MASK, is_secret, masked, without_credentials
+from toolformer.errors import UsageError
+
+_PARSER = OverridesParser.create()
+_QUOTING = (
+    "; quote a value with letters beyond a to z, a comma, parenthesis, brace, colon or equals sign again inside the shell's quotes: "
+    """"model='/a folder, (old)'\""""
+)
 
 _PLAIN = re.compile(r"[\w./$%*@?|:+-]+")
 """A text that needs no quotes in an override."""
 _NAMED = re.compile(r"([\w-]+)['\"]?\s*[:=]")
+
+
+@dataclass(frozen=True)
+class Override:
+    """One override: `+decoding.k=3`, `corpus@heldout=jsonl`, `~tool.search`."""
+
+    text: str
+    key: str
+    """A dotted key, or a group of configuration files."""
+    package: str
+    """Where the file of a group goes, if it is named: `heldout`."""
+    value: str
+    """As it is written."""
+
+    @property
+    def target(self) -> str:
+        """The key that it sets."""
+        return self.package or self.key
+
+
+def parse(overrides: Iterable[str]) -> list[Override]:
+    """UsageError, in one line, for one that cannot be read."""
+    try:
+        parsed = _PARSER.parse_overrides(list(overrides))
+    except OverrideParseException as error:
+        raise UsageError(parse_error(error)) from error
+    texts = [str(override.input_line) for override in parsed]
+    return [
+        Override(text, override.key_or_group, override.package or "", text.partition("=")[2])
+        for text, override in zip(texts, parsed, strict=True)
+    ]
+
+
+def parse_error(error: OverrideParseException) -> str:
+    """The key, and why its value cannot be read, in one line."""
+    reason = " ".join(str(error).split()).partition(" See https")[0]
+    text = error.override or ""
+    key, equals, _ = text.partition("=")
+    if not equals:
+        return f"{key!r}: expected key=value"
+    if key == "tool_sources" or masked_overrides([text]) != [text]:
+        reason = "its value cannot be parsed; it is not shown, since it may hold a secret"
+    if key == "tools" and not text.isascii():
+        return "tools: names of tools have letters (a-z), digits and _ only; rename the tool"
+    reason = re.sub(r"^\w+Exception: ", "", reason).rstrip(".")
+    return f"{key}: {reason}{_QUOTING}"
+
+
+def without(overrides: Iterable[str], *keys: str) -> list[str]:
+    """The overrides but for those of these keys."""
+    return [override.text for override in parse(overrides) if override.key not in keys]
+
+
+def values(overrides: Iterable[str], key: str) -> list[str]:
+    """The values that the overrides give a key or a group, as they are written."""
+    return [override.value for override in parse(overrides) if override.key == key]
+
+
+def written(key: str, value: Any) -> str:
+    """The override that gives a key a value."""
+    is_plain = isinstance(value, str) and re.fullmatch(r"[\w./-]+", value, re.ASCII)
+    return f"{key}={value if is_plain else json.dumps(value)}"
 
 
 def masked_overrides(overrides: Iterable[str]) -> list[str]:
@@ -29,7 +101,7 @@ def command_of(stage: str, overrides: Sequence[str], *flags: str) -> str:
 def _masked(text: str) -> str:
     key, sign, _ = text.partition("=")
     try:
-        override = OverridesParser.create().parse_override(text)
+        override = _PARSER.parse_override(text)
     except HydraException:
         names = [*re.split(r"[.@/]", key), *_NAMED.findall(text)]
         is_plain = "://" not in text and not any(map(is_secret, names))
@@ -43,7 +115,7 @@ def _masked(text: str) -> str:
     return f"{override.get_key_element()}={written}"
 
 
-def _values(override: Override) -> list[Any]:
+def _values(override: HydraOverride) -> list[Any]:
     """The value of an override, or those of a sweep, in plain types."""
     value: Any = override.value()
     if isinstance(value, ChoiceSweep):

@@ -36,8 +36,6 @@ from toolformer.training.settings import Recipe
 
 T = TypeVar("T")
 NAME = r"[A-Za-z0-9][A-Za-z0-9_ .+=-]{0,99}"
-OF_SOURCES = ("toolformer.tools.user.functions.FunctionTool", "toolformer.tools.user.mcp.McpTool")
-"""What implements a tool of tool_sources, a function or one of a server: its source says all of the implementation."""
 SOURCES = ("demo", "wikipedia", "jsonl", "parquet", "text", "files", "hub")
 
 
@@ -170,7 +168,7 @@ class EngineConfig:
     """CPUs that a worker reserves on the cluster."""
     gpus_per_worker: Amount = 0.0
     """GPUs that a worker reserves on the cluster; a fraction lets workers share one."""
-    address: str | None = None
+    address: Annotated[str | None, Private()] = None
     """A Ray cluster (host:port, or auto) whose nodes do the work (make setup EXTRA=ray); null is this machine."""
 
 
@@ -199,6 +197,9 @@ class EvaluationConfig:
     samples: Annotated[Any, NOTHING, Private()] = None  # their ids are an input
     """Only the examples with these ids, whatever the limits are: a list for all benchmarks, a mapping from benchmark to list, which may
     hold further benchmarks, or a file that holds either in JSON, or one id per line; null is all."""
+    oracles: Annotated[bool, Varies()] = False
+    """Also ask each question under oracle conditions, which say why an answer is right or wrong (docs/ladder.md): of
+    system=toolformer, and of benchmarks whose right call is known."""
     accept_faults: Annotated[bool, NOTHING] = False
     """Count an evaluation as done although a tool or server failed in some answers; false: the same command asks for
     these again."""
@@ -223,9 +224,9 @@ class IndexConfig:
 class PathsConfig:
     """Places on disk."""
 
-    root: Annotated[Place, Private(decides=False)] = "runs"
+    root: Annotated[Place, Private()] = "runs"
     """Everything that runs write."""
-    cache: Annotated[Place | None, Private(decides=False)] = None
+    cache: Annotated[Place | None, Private()] = None
     """Downloaded and converted assets; null is $TOOLFORMER_CACHE or ~/.cache/toolformer."""
     data_dir: Annotated[Place | None, Private()] = None
     """Folder with benchmark data; null reads from the hub."""
@@ -237,7 +238,7 @@ class PathsConfig:
 class TrackingConfig:
     """MLflow."""
 
-    uri: str | None = None
+    uri: Annotated[str | None, Private()] = None
     """Address of the MLflow server that runs are logged to; null is a database below `paths.root`."""
     system_metrics: bool = False
     """Log the use of CPU, memory, disk, network and GPU every ten seconds, as MLflow's system metrics."""
@@ -265,8 +266,8 @@ class Config:
     """Of sampling, of training and of the questions that a limit selects."""
     model: Annotated[str, Private(only_paths=True)] = "smollm2"  # an input, by the content of its files
     """The language model M: a bundled one (smollm2), a folder, or a hub name."""
-    like: Annotated[str | None, Private(decides=False)] = None
-    """A run of this stage (`latest`, or an id) whose settings are repeated; other overrides apply on top."""
+    like: str | None = None
+    """A run of this stage (`latest`, or an id) whose overrides are repeated; the others apply on top."""
     lm: LanguageModelConfig = field(default_factory=LanguageModelConfig)
     corpus: Annotated[CorpusConfig, Decides("documents"), ReadBy("generate", "index")] = field(
         default_factory=CorpusConfig
@@ -306,9 +307,7 @@ class Config:
     )
     filter: Annotated[FilterConfig, ReadBy("generate")] = field(default_factory=FilterConfig)
     generate: Annotated[GenerateConfig, ReadBy("generate")] = field(default_factory=GenerateConfig)
-    engine: Annotated[EngineConfig, Private(decides=False), ReadBy("generate", "evaluate")] = field(
-        default_factory=EngineConfig
-    )
+    engine: Annotated[EngineConfig, ReadBy("generate", "evaluate")] = field(default_factory=EngineConfig)
     dataset: Annotated[str, ReadBy("train", "evaluate")] = "latest"
     """Train: the generate run to read, `latest` or a run id; or several, joined by +, whose texts are trained on together.
     Evaluate: of an untrained system, the run whose held-out texts are read."""
@@ -335,14 +334,12 @@ class Config:
     )
     paper: Annotated[str, OneOf("measured", "full"), ReadBy("report")] = "measured"
     """Report: `measured` shows what was measured, `full` all tables of the paper with its own figures."""
-    index: Annotated[IndexConfig, Private(decides=False), ReadBy("index")] = field(
-        default_factory=IndexConfig
-    )
+    index: Annotated[IndexConfig, ReadBy("index")] = field(default_factory=IndexConfig)
     """toolformer index: the search index that the corpus becomes."""
-    run: Annotated[RunConfig, Private(decides=False), ReadBy("run")] = field(default_factory=RunConfig)
+    run: Annotated[RunConfig, ReadBy("run")] = field(default_factory=RunConfig)
     """Run: the stages of an experiment."""
     paths: PathsConfig = field(default_factory=PathsConfig)
-    tracking: Annotated[TrackingConfig, Private(decides=False)] = field(default_factory=TrackingConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
 
     @property
     def sampling_seed(self) -> int:

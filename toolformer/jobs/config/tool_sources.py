@@ -16,13 +16,14 @@ from pydantic.dataclasses import dataclass
 from toolformer.data.bounds import Matching
 from toolformer.errors import UserError, near
 from toolformer.jobs.config.messages import first_error
-from toolformer.jobs.config.schema import OF_SOURCES, Config, DemonstrationConfig, ToolConfig
+from toolformer.jobs.config.schema import Config, DemonstrationConfig, ToolConfig
 from toolformer.tools import prompt_sets
 from toolformer.tools.user.describe import Description, draft
 from toolformer.tools.user.functions import FunctionTool, tools_of
 from toolformer.tools.user.mcp import McpServer, McpTool, schemas
 
-FUNCTION, MCP = OF_SOURCES
+FUNCTION = "toolformer.tools.user.functions.FunctionTool"
+MCP = "toolformer.tools.user.mcp.McpTool"
 
 
 @dataclass(config=ConfigDict(extra="forbid", coerce_numbers_to_str=True))

@@ -30,6 +30,10 @@ def validate(config: DictConfig, stage: str = "") -> Config:
         raise UserError(one_line(error)) from error
     assert isinstance(values, dict)
     values.pop("hydra", None)
+    if "explain" in values["run"]["stages"]:
+        raise UserError(
+            "run.stages.explain: an evaluation explains its answers itself: set evaluation.oracles=true, and leave explain out"
+        )
     try:
         (typed,) = adapter(Config).validate_python([values])
     except ValidationError as error:
@@ -116,6 +120,10 @@ def _check_together(config: Config) -> None:
         _settle_workers(config)
     config.trainer.accumulation(processes=1)
     check_decoding(config.decoding, config.tool)
+    if config.evaluation.oracles and (config.system != "toolformer" or not config.decoding.k):
+        raise UserError(
+            "evaluation.oracles needs system=toolformer and decoding.k of 1 or more; leave it out"
+        )
 
 
 def _settle_workers(config: Config) -> None:

@@ -115,9 +115,8 @@ class Answering:
 
     def load_replica(self) -> Replica:
         from toolformer.evaluation import suite
-        from toolformer.jobs.system import System
 
-        tools = System(self.config).tools()
+        tools = instantiate.tools(self.config, inference=True)
         decoder = instantiate.decoder(self.config, self.questions.model, tools)
         loaded = self.questions.load()
         lm = self.questions.lm(decoder, None, progress=False)
