@@ -7,8 +7,6 @@ import json
 import subprocess
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +17,6 @@ from toolformer.annotation.shards import SHARD, BrokenShard, ShardStore, documen
 from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.errors import UserError
-from toolformer.storage import sha256
 from toolformer.tools.runtime import Usage
 
 ROW = {
@@ -101,17 +98,6 @@ def test_a_claim_is_ours_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write one.lock.*finished work is kept"):
         ShardStore(tmp_path / "file").lock("one")
-
-
-def test_a_shard_of_millions_of_equal_rows_is_made_again(tmp_path: Path) -> None:
-    store = written(tmp_path)
-    metadata = store.read("one").schema.metadata
-    indices = pa.array(np.zeros(2**20, dtype=np.int32))
-    rows = pa.Table.from_pylist([ROW], schema=SHARD).take(indices).replace_schema_metadata(metadata)
-    pq.write_table(rows, store.path("one"))
-    (tmp_path / "one.sha256").write_text(sha256(store.path("one")))
-    with pytest.raises(BrokenShard, match="1,048,576 rows, more than a result has"):
-        store.read("one")
 
 
 @pytest.mark.parametrize("text", ["", "half"])

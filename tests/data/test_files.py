@@ -598,24 +598,11 @@ def test_a_cell_that_is_too_long_costs_its_row_only(tmp_path: Path) -> None:
     assert texts(found) == ["a", "c"] and found.skipped == {"longer than 16 MiB": 1}
 
 
-def test_a_table_of_results_is_read_within_bounds(tmp_path: Path) -> None:
-    rows = 2**20
-    many = parquet(tmp_path / "many.parquet", {"n": pa.array([1] * rows)})
-    assert many.stat().st_size < 2**16
-    assert "holds 1,048,576 rows, more than a result has" in refusal(lambda: read_table(many))
-    text = pa.DictionaryArray.from_arrays(pa.array([0] * 2**10), pa.array(["x" * 2**20]))
-    large = parquet(tmp_path / "large.parquet", {"text": text.cast(pa.string())})
-    assert "holds more than 256 MiB" in refusal(lambda: read_table(large))
-    few = parquet(tmp_path / "few.parquet", {"n": [1, 2], "text": ["a", None]})
-    assert read_table(few, ["text"]).to_pylist() == [{"text": "a"}, {"text": None}]
-    assert read_table(parquet(tmp_path / "none.parquet", {"n": pa.array([], pa.int64())})).to_pylist() == []
-
-
-def test_a_table_counts_values_that_take_no_space_on_disk(tmp_path: Path) -> None:
-    empty = pa.ListArray.from_arrays(pa.array([0, 2**26], pa.int32()), pa.nulls(2**26))
-    path = parquet(tmp_path / "nulls.parquet", {"calls": empty})
-    assert path.stat().st_size < 2**16
-    assert "holds more than 256 MiB" in refusal(lambda: read_table(path))
+def test_a_table_of_results_has_the_columns_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "seed=1").mkdir()
+    path = parquet(tmp_path / "seed=1" / "few.parquet", {"n": [1, 2], "text": ["a", None]})
+    assert read_table(path).column_names == ["n", "text"]
+    assert read_table(path, ["text"]).to_pylist() == [{"text": "a"}, {"text": None}]
 
 
 @pytest.mark.parametrize("with_types", [True, False])

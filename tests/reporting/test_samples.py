@@ -136,13 +136,9 @@ def test_five_times_the_candidates_take_no_more_memory(
     assert peak(15_000) < 1.3 * peak(3_000)
 
 
-@pytest.mark.parametrize("name", ["candidates.parquet", "dataset_plain.parquet"])
-def test_a_file_of_too_many_equal_rows_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    for bound in ("MOST_OF_DOCUMENTS", "_MOST_TEXTS"):
-        monkeypatch.setattr(candidate_stats, bound, 2**15)
-    files = write_annotation(tmp_path)
+def test_a_file_of_too_many_equal_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidate_stats, "MOST_OF_DOCUMENTS", 2**15)
+    files, name = write_annotation(tmp_path), "candidates.parquet"
     rows = pq.read_table(files[name]).take(pa.array(np.zeros(2**17, dtype=np.int32)))
     pq.write_table(rows, files[name])
     with pytest.raises(UserError, match="make it again"):

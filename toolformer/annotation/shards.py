@@ -46,8 +46,6 @@ CANDIDATES = pa.schema(
 _TEXT = {"text": pa.string(), "url": pa.string(), "date": pa.date32()}
 SHARD = pa.unify_schemas([CANDIDATES, pa.schema(_TEXT)])
 """Rows of a shard: candidates; the first one of each document has its text, URL and date."""
-_MOST_BYTES = 2**31
-"""In memory of a shard, whose texts may be long."""
 
 
 class BrokenShard(Exception):
@@ -142,8 +140,8 @@ class ShardStore:
         if not checksum.startswith(hashlib.sha256(data).hexdigest().encode()):
             raise BrokenShard(f"shard {name} does not have its checksum")
         try:
-            table = read_table(pa.BufferReader(data), most_bytes=_MOST_BYTES)
-        except (pa.ArrowException, UserError) as error:
+            table = read_table(pa.BufferReader(data))
+        except (pa.ArrowException, OSError) as error:
             raise BrokenShard(f"shard {name} cannot be read ({one_line(error)})") from error
         if table.schema != SHARD:
             raise BrokenShard(f"shard {name} was written by another version")

@@ -1,4 +1,4 @@
-"""Parquet files: the columns of documents, a few rows at a time; and tables of results, within bounds."""
+"""Parquet files: the columns of documents, a few rows at a time."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,14 +7,10 @@ from typing import Any
 from toolformer.data.document import BadRow, Fields, listed
 from toolformer.data.jsonl import LONGEST, TOO_LONG
 from toolformer.data.row_corpus import Rows, broken_off, unreadable
-from toolformer.errors import UserError
 
 _ROWS = 64
 BATCH_BYTES = 2**27
 """Bytes of a batch of rows, if each of them held the largest cell that its row group can have."""
-MOST_ROWS = 10**6
-MOST_BYTES = 2**28
-"""Rows and bytes of a table of results, such as the answers of an evaluation."""
 _BUFFER = 2**20
 
 
@@ -57,37 +53,15 @@ def read_parquet(path: Path, fields: Fields, key: str, known: dict[str, None]) -
         raise unreadable(path, broken_off(path, error, "not a Parquet file")) from error
 
 
-def read_table(
-    source: Path | Any,
-    columns: Sequence[str] | None = None,
-    most_rows: int = MOST_ROWS,
-    most_bytes: int = MOST_BYTES,
-) -> Any:
-    """A file of results, or a buffer with one, as a table of pyarrow, or some of its columns.
+def read_table(source: Path | Any, columns: Sequence[str] | None = None) -> Any:
+    """A file of results, or a buffer with one, as a table of pyarrow, or some of its columns; raises as pyarrow does.
 
-    UserError beyond `most_rows`, or `most_bytes` in memory: a few megabytes on disk may hold gigabytes. Raises as pyarrow
-    does if it is not a Parquet file.
+    pyarrow's own function makes a column of a folder named `a=b` in the path.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(source, pre_buffer=False) as file:
-        rows, size, batches = file.metadata.num_rows, 0, []
-        schema = file.schema_arrow
-        if columns is not None:
-            schema = pa.schema([schema.field(name) for name in columns])
-        if rows <= most_rows:
-            names = schema.names
-            for batch in file.iter_batches(batch_rows(file, names, 1024), columns=columns, use_threads=False):
-                size += _size(batch)
-                batches.append(batch)
-                if size > most_bytes:
-                    break
-        if rows > most_rows or size > most_bytes:
-            what = f"{rows:,} rows" if rows > most_rows else f"more than {most_bytes >> 20} MiB"
-            name = source if isinstance(source, Path) else "the file"
-            raise UserError(f"{name} holds {what}, more than a result has; make it again")
-        return pa.Table.from_batches(batches, schema)
+    with pq.ParquetFile(source) as file:
+        return file.read(columns)
 
 
 def batch_rows(file: Any, columns: Sequence[str], most: int) -> int:
@@ -108,25 +82,6 @@ def batch_rows(file: Any, columns: Sequence[str], most: int) -> int:
         (sum(group.column(at).total_uncompressed_size for at in texts) for group in groups), default=0
     )
     return int(max(1, min(most, BATCH_BYTES // max(1, largest))))
-
-
-def _size(batch: Any) -> int:
-    """Bytes of a batch as Python reads it: values that share their memory count each."""
-    import pyarrow as pa
-
-    size, arrays = 0, list(batch.columns)
-    while arrays:
-        array = arrays.pop()
-        if pa.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
-        elif pa.types.is_map(array.type):
-            arrays += [array.keys, array.items]
-        elif pa.types.is_struct(array.type):
-            arrays += array.flatten()
-        elif pa.types.is_nested(array.type):
-            arrays.append(array.flatten())
-        size += array.nbytes + 8 * len(array)
-    return size
 
 
 def _path(schema: Any, name: str) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from toolformer.annotation.results import HELDOUT, check_complete
 from toolformer.data import Document
-from toolformer.data.parquet import MOST_BYTES, MOST_ROWS, read_table
+from toolformer.data.parquet import read_table
 from toolformer.errors import UserError
 from toolformer.results import Results, Run
 from toolformer.storage import safe_join
@@ -30,10 +30,7 @@ def read_dataset(results: Results, run: Run, name: str) -> list[dict[str, Any]]:
     path = results.artifact(run, name)
     try:
         check_complete(path)
-        # A large annotation has more rows than other results, but no more than its files can hold.
-        size = path.stat().st_size
-        table = read_table(path, None, max(MOST_ROWS, size // 4), max(MOST_BYTES, 32 * size))
-        rows: list[dict[str, Any]] = table.to_pylist()
+        rows: list[dict[str, Any]] = read_table(path).to_pylist()
     except (OSError, ValueError) as error:
         line = str(error).partition("\n")[0]
         raise UserError(

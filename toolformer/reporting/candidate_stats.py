@@ -37,7 +37,6 @@ LONGEST_CALL = 260  # characters
 BINS = 40
 ROWS = 2**14  # of a file that are in memory at a time
 MOST_OF_DOCUMENTS = 2**18  # rows of the documents that are looked at together
-_MOST_TEXTS = 10**7  # stored texts
 _KEY = ["doc_id", "tool", "position", "sample"]
 _LOOKED_AT = 300  # rows at either end of the gains, among which examples are chosen
 _BEST = [("gain", "descending"), *((name, "ascending") for name in ("doc_id", "position", "sample"))]
@@ -236,7 +235,7 @@ def leaking(annotation: Annotation, count: int = 10) -> list[tuple[str, Passage]
 
 def _extremes(files: Files, missed: bool = False) -> tuple[dict[str, list[Row]], list[Row]]:
     """The rows of each tool with the largest gains, if `missed` of those below τ_f, and the rows with the least gains."""
-    plain = [read_table(files[name], ["doc_id"], _MOST_TEXTS) for name in TEXTS if name in files]
+    plain = [read_table(files[name], ["doc_id"]) for name in TEXTS if name in files]
     stored = pa.concat_tables(plain)["doc_id"]
     extremes: dict[str, pa.Table] = {}
     for table in scored(files["candidates.parquet"]):
