@@ -1,6 +1,7 @@
 """The decoder behind lm-eval's interface, with a tiny real model: what is asked, answered and taken up again."""
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from tests.build import SVAMP, Log, Patch, Recorder, force, wait_for, write
 from toolformer.calls import ApiCall, linearise
 from toolformer.decoding.completion import Request
 from toolformer.decoding.decoder import Completion, Decoder
+from toolformer.decoding import recording
 from toolformer.decoding.lm_eval_model import CHARACTERS_AT_ONCE, ToolformerLM
 from toolformer.decoding.prompted import PromptedDecoder
 from toolformer.decoding.recording import AnswerFile
@@ -260,6 +262,19 @@ def test_answer_files_survive_damage(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="closed"):
         found.add({"d": 1})
     assert "d" not in AnswerFile(None)
+
+
+def test_answers_outlive_their_process_and_are_synced_by_time(tmp_path: Path, monkeypatch: Patch) -> None:
+    """Each is in the file at once; the wait for the disk is shared by those of a second, and by what closes the file."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda _: synced.append(len((tmp_path / "a.jsonl").read_bytes().splitlines())))
+    with AnswerFile(tmp_path / "a.jsonl") as file:
+        for n in range(50):
+            file.add({f"{n}": n})
+            assert len((tmp_path / "a.jsonl").read_bytes().splitlines()) == n + 1
+        monkeypatch.setattr(recording, "SYNC_SECONDS", 0)
+        file.add({"50": 50})
+    assert synced[0] == 1 and synced[-2:] == [51, 51] and len(synced) < 10
 
 
 def test_one_process_at_a_time_writes_answers(tmp_path: Path, caplog: Log) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from tests.build import CALLING, DOCUMENTS, PIECES, taught_model, tiny_model, tiny_tokenizer, tools
 from tests.decoding.build import CALLING_SETTINGS, CALLS, decode_both_ways, decoded, names
+from toolformer.decoding.completion import Request
 from toolformer.decoding.decoder import Decoder
 from toolformer.lm.language_model import LanguageModel
 
@@ -49,6 +50,36 @@ def test_a_fallback_is_called_for_a_tool_that_is_switched_off() -> None:
         assert called([*tools()], instead) == called([*tools()])
         assert set(called(["qa", "calculator"], instead)) == {tools()[instead].name}
     assert set(called([*tools()])) == {"Calendar"}
+
+
+@pytest.mark.parametrize("constrain", [True, False])
+def test_a_model_that_names_a_tool_that_is_off_calls_another(constrain: bool) -> None:
+    """As for LAMA, where search is off and question answering is not: with free names too, no call is rolled back for it."""
+    model = taught_model("llama", *PIECES[:3], *CALLS[4:])
+    settings: Any = {**CALLING_SETTINGS, "constrain_tool_name": constrain}
+    assert set(names(decoded(model, **settings))) == {"Calendar"}
+    decoder = Decoder(model, tools(), **settings)
+    found = decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12, allowed=["qa"])
+    assert set(names(found)) == {"QA"}
+    both = decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12, allowed=["calculator", "qa"])
+    assert names(both) and set(names(both)) <= {"Calculator", "QA"}
+
+
+@pytest.mark.parametrize("constrain", [True, False])
+def test_requests_of_one_queue_have_their_own_tools_stops_and_limits(constrain: bool) -> None:
+    model = taught_model("llama", *CALLS)
+    settings: Any = {**CALLING_SETTINGS, "constrain_tool_name": constrain, "batch_size": 3}
+    requests = [
+        Request(prompt, document, limit, stop, tools)
+        for prompt, document in zip(CALLING, DOCUMENTS, strict=True)
+        for limit, stop, tools in (
+            (12, (), None), (5, ("people",), frozenset({"qa"})), (12, ("The",), frozenset({"calendar", "qa"})), (3, (), frozenset()),
+        )
+    ]  # fmt: skip
+    decoder = Decoder(model, tools(), **settings)
+    alone = [decoder.answers([request])[0] for request in requests]
+    assert decoder.answers(requests) == alone
+    assert len({tuple(names([one])) for one in alone}) > 2
 
 
 @pytest.mark.parametrize("distance", [-5, 5])
