@@ -37,26 +37,35 @@ def test_a_full_gpu_halves_the_batch_once(
         complete()
 
 
-def test_a_gpu_that_a_tools_model_fills_halves_the_batch(
+def test_a_gpu_that_a_tools_model_fills_halves_its_own_calls(
     calling_model: LanguageModel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    full = iter([True])
+    """And never the batch of the model that asks."""
+    full = [True, False]
 
     class Filling(Shout):
         def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
-            if next(full, False):
+            if full and full.pop(0):
                 raise torch.OutOfMemoryError("CUDA out of memory")
             return super().run(inputs, documents)
 
     expected = decoded(calling_model, **CALLING_SETTINGS)
-    filling = {
-        "qa": ToolRuntime(Filling("QA")),
-        "calculator": Shout("Calculator"),
-        "calendar": Shout("Calendar"),
-    }
-    decoder = Decoder(calling_model, filling, batch_size=4, **CALLING_SETTINGS)  # type: ignore[arg-type]
-    assert decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12) == expected
-    assert caplog.messages == ["the GPU's memory is full; going on with decoding.batch_size=2"]
+    filling, size = Filling("QA"), len(CALLING)
+    others = {"calculator": Shout("Calculator"), "calendar": Shout("Calendar")}
+    runtime = {"qa": ToolRuntime(filling, key="qa"), **others}
+    decoder = Decoder(calling_model, runtime, batch_size=size, **CALLING_SETTINGS)  # type: ignore[arg-type]
+    calls = ["ab"] * 4
+    assert [one.text for one in runtime["qa"].run(calls, DOCUMENTS[:4])] == [
+        f"AB {document.date}" for document in DOCUMENTS[:4]
+    ]
+    assert filling.batches == [["ab"] * 2] * 2
+    assert caplog.messages == [
+        "the GPU's memory is full in a tool's own model; going on with tool.qa.batch_size=2"
+    ]
+    assert decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12) == expected and decoder.size.value == size
+    full[:] = [True]
+    with pytest.raises(UserError, match="own model, with 2 calls at once; .* lower tool.qa.batch_size"):
+        runtime["qa"].run(calls, DOCUMENTS[:4])
 
 
 def test_scoring_halves_its_passes_once_when_the_gpu_is_full(tiny_gpt2: LanguageModel) -> None:

@@ -14,9 +14,9 @@ from lm_eval.api.instance import Instance
 
 from tests.build import SVAMP, Log, Patch, Recorder, force, wait_for, write
 from toolformer.calls import ApiCall, linearise
+from toolformer.decoding import recording
 from toolformer.decoding.completion import Request
 from toolformer.decoding.decoder import Completion, Decoder
-from toolformer.decoding import recording
 from toolformer.decoding.lm_eval_model import CHARACTERS_AT_ONCE, ToolformerLM
 from toolformer.decoding.prompted import PromptedDecoder
 from toolformer.decoding.recording import AnswerFile
@@ -267,7 +267,9 @@ def test_answer_files_survive_damage(tmp_path: Path) -> None:
 def test_answers_outlive_their_process_and_are_synced_by_time(tmp_path: Path, monkeypatch: Patch) -> None:
     """Each is in the file at once; the wait for the disk is shared by those of a second, and by what closes the file."""
     synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda _: synced.append(len((tmp_path / "a.jsonl").read_bytes().splitlines())))
+    monkeypatch.setattr(
+        os, "fsync", lambda _: synced.append(len((tmp_path / "a.jsonl").read_bytes().splitlines()))
+    )
     with AnswerFile(tmp_path / "a.jsonl") as file:
         for n in range(50):
             file.add({f"{n}": n})

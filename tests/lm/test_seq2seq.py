@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from transformers import T5ForConditionalGeneration
 
-from tests.build import t5_tokenizer, tiny_t5
+from tests.build import Log, full_gpu, t5_tokenizer, tiny_t5
 from tests.reference import fused_text
 from toolformer.errors import UserError
 from toolformer.lm import text_generator
@@ -55,3 +55,22 @@ def test_the_kind_of_a_model_is_read_from_its_configuration(
     assert text_generator.load_model.cache_info().currsize == 1
     with pytest.raises(UserError, match="no config.json"):
         is_encoder_decoder(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["folder", "tiny_folder"])
+def test_a_full_gpu_halves_the_passes_of_a_tools_own_model(
+    kind: str, request: pytest.FixtureRequest, caplog: Log
+) -> None:
+    """Also where the model that asks is the same one, whose passes stay as they are."""
+    path = str(request.getfixturevalue(kind))
+    generate = ModelGenerator(path, "float32", "cpu", batch_tokens=64)
+    loaded = (text_generator.load_seq2seq if kind == "folder" else text_generator.load_model)(
+        path, "float32", "cpu"
+    )
+    expected = generate(PROMPTS, 3)
+    before = getattr(loaded, "batch_tokens", None)
+    with full_gpu(loaded, {2}):
+        assert generate(PROMPTS, 3) == expected
+    full = f"the GPU's memory is full in {path}, a tool's model; going on with generate.batch_tokens=32"
+    assert caplog.messages[-1] == full
+    assert getattr(loaded, "batch_tokens", None) == before

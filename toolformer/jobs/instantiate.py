@@ -96,7 +96,7 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
                 Path(config.paths.root) / "tools" / f"{key}-{Step('tool', 1, identity).key()}.sqlite"
             )
         limits = Limits(tool.timeout, tool.tries, tool.workers, tool.batch_size)
-        made[key] = ToolRuntime(implementation, limits, cache)
+        made[key] = ToolRuntime(implementation, limits, cache, key)
     return made
 
 

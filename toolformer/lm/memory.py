@@ -35,10 +35,11 @@ class BatchSize:
 
     Args:
         key: of the setting, such as `decoding.batch_size`.
+        where: whose setting it is, in messages: " in smollm2, a tool's model".
     """
 
-    def __init__(self, key: str, value: int) -> None:
-        self.key, self.value = key, value
+    def __init__(self, key: str, value: int, where: str = "") -> None:
+        self.key, self.value, self._where = key, value, where
         self._is_halved = False
 
     def attempt(self, work: Callable[[], T]) -> T:
@@ -51,10 +52,10 @@ class BatchSize:
         except torch.OutOfMemoryError as error:
             if self._is_halved or self.value == 1:
                 raise UserError(
-                    f"the GPU's memory is full at {self.key}={self.value}; finished work is kept: set a lower number, or see "
+                    f"the GPU's memory is full{self._where} at {self.key}={self.value}; finished work is kept: set a lower number, or see "
                     "with nvidia-smi what else uses the GPU"
                 ) from error
         release_memory()  # after the block, since the error's traceback holds tensors
         self.value, self._is_halved = self.value // 2, True
-        log.warning("the GPU's memory is full; going on with %s=%d", self.key, self.value)
+        log.warning("the GPU's memory is full%s; going on with %s=%d", self._where, self.key, self.value)
         return self.attempt(work)

@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForSeq2SeqLM
 
-from toolformer.lm import loading
+from toolformer.lm import loading, memory
 from toolformer.lm.batching import by_length
-from toolformer.lm.memory import batch_tokens
 from toolformer.lm.stop import cut_at
 
 DEFAULT_LENGTH = 512
@@ -36,16 +35,26 @@ class Seq2SeqModel:
             AutoModelForSeq2SeqLM, "sequence-to-sequence", name_or_path, loading.choose_dtype(dtype, device)
         )
         self.model = model.to(device).eval()
+        self.device: torch.device = self.model.device
         # The question is at the end of a prompt: one that is too long is cut at its beginning.
         self.tokenizer.truncation_side = "left"
         sizes = (self.tokenizer.model_max_length, loading.context_length(model.config))
         self.longest: int = min([size for size in sizes if size and size < _ENDLESS], default=DEFAULT_LENGTH)
 
     @torch.inference_mode()
-    def generate(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
-        """Greedy texts, cut before the first stop text; a prompt's answer does not depend on its batch."""
+    def generate(
+        self,
+        prompts: Sequence[str],
+        max_new_tokens: int,
+        stop: Sequence[str] = (),
+        batch_tokens: int | None = None,
+    ) -> list[str]:
+        """Greedy texts, cut before the first stop text; a prompt's answer does not depend on its batch.
+
+        `batch_tokens` bounds the prompts' tokens in a forward pass; None: by the device.
+        """
         texts = [""] * len(prompts)
-        for batch, padded in padded_batches(self.model, self.tokenizer, prompts, self.longest):
+        for batch, padded in padded_batches(self.model, self.tokenizer, prompts, self.longest, batch_tokens):
             written = greedy(self.model, max_new_tokens, **padded)
             decoded = self.tokenizer.batch_decode(written, skip_special_tokens=True)
             for n, text in zip(batch, decoded, strict=True):
@@ -54,13 +63,14 @@ class Seq2SeqModel:
 
 
 def padded_batches(
-    model: Any, tokenizer: Any, texts: Sequence[str], max_tokens: int
+    model: Any, tokenizer: Any, texts: Sequence[str], max_tokens: int, batch_tokens: int | None = None
 ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
     """Texts of similar length together, cut to `max_tokens`: their indices, and the inputs of the model's encoder."""
     encoded = [
         tokenizer(text, truncation=True, max_length=max_tokens, verbose=False).input_ids for text in texts
     ]
-    for batch in by_length([len(ids) for ids in encoded], [1] * len(encoded), batch_tokens(model.device)):
+    budget = batch_tokens or memory.batch_tokens(model.device)
+    for batch in by_length([len(ids) for ids in encoded], [1] * len(encoded), budget):
         rows = {"input_ids": [encoded[n] for n in batch]}
         padded = tokenizer.pad(rows, padding_side="right", return_tensors="pt").to(model.device)
         yield batch, {name: padded[name] for name in ("input_ids", "attention_mask")}

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+from toolformer.lm import memory
 from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.memory import BatchSize
 from toolformer.lm.seq2seq import Seq2SeqModel, is_encoder_decoder
 from toolformer.step import NOTHING, ModelName
 
@@ -22,6 +24,12 @@ def load_seq2seq(model: str, dtype: str, device: str) -> Seq2SeqModel:
     return Seq2SeqModel(model, dtype, device)
 
 
+@functools.lru_cache
+def _batch_tokens(model: str, tokens: int) -> BatchSize:
+    """Tokens of a tool's model's forward pass, as they are halved where they fill a GPU's memory."""
+    return BatchSize("generate.batch_tokens", tokens, f" in {model}, a tool's model")
+
+
 @dataclass(frozen=True)
 class ModelGenerator:
     """Greedy texts of any model of the hub or in a folder (a `TextGenerator`)."""
@@ -33,6 +41,8 @@ class ModelGenerator:
     model: Annotated[str, ModelName()] = "smollm2"
     dtype: str = "auto"
     device: Annotated[str, NOTHING] = "auto"
+    batch_tokens: Annotated[int | None, NOTHING] = None
+    """Tokens of a forward pass; null: by the device. Halved once if the GPU's memory is full."""
 
     def check(self) -> None:
         """UserError if there is no such model; weights are not loaded."""
@@ -40,4 +50,7 @@ class ModelGenerator:
 
     def __call__(self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()) -> list[str]:
         loader = load_seq2seq if is_encoder_decoder(self.model) else load_model
-        return loader(self.model, self.dtype, self.device).generate(prompts, max_new_tokens, stop)
+        model = loader(self.model, self.dtype, self.device)
+        # Its own size: the model that asks may be the same one.
+        size = _batch_tokens(self.model, self.batch_tokens or memory.batch_tokens(model.device))
+        return size.attempt(lambda: model.generate(prompts, max_new_tokens, stop, size.value))

@@ -75,8 +75,14 @@ class ToolRuntime(Tool):
     The tool always runs on separate threads: whatever it raises is a fault, and Ctrl-C ends the wait for it.
     """
 
-    def __init__(self, tool: Tool, limits: Limits | None = None, cache: ResultCache | None = None) -> None:
+    def __init__(
+        self, tool: Tool, limits: Limits | None = None, cache: ResultCache | None = None, key: str = "NAME"
+    ) -> None:
         self.tool = tool
+        self._key = key
+        """In the configuration."""
+        self._most: int | None = None
+        """Calls that may be handed over at once, since more have filled a GPU's memory."""
         self.name = self.tool.name
         self.is_remote = self.tool.is_remote
         self.parameters = self.tool.parameters
@@ -130,7 +136,7 @@ class ToolRuntime(Tool):
     def _execute(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """Hands calls to the tool; retries those that met a fault, up to `tries` times in all."""
         self._count(Usage(executed=len(inputs)))
-        results = self._in_parts(self._part_size(len(inputs)), inputs, documents)
+        results = self._tried(inputs, documents)
         wait = FIRST_WAIT
         for _ in range(1, self.limits.tries):
             again = [n for n, result in enumerate(results) if result.fault and not result.final]
@@ -144,6 +150,29 @@ class ToolRuntime(Tool):
             for n, answer in zip(again, answers, strict=True):
                 results[n] = answer
         return results
+
+    def _tried(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
+        """The results of the first try; half as many calls at once where the tool's own model fills a GPU for the first time."""
+        size = min(self._part_size(len(inputs)), self._most or len(inputs))
+        try:
+            return self._in_parts(size, inputs, documents)
+        except Exception as error:
+            if not is_full_gpu(error):
+                raise
+            setting = f"tool.{self._key}.batch_size"
+            if self._most or size == 1:
+                raise UserError(
+                    f"the GPU's memory is full in the tool's own model, with {size} calls at once; finished work is kept: set a "
+                    f"lower {setting}, or see with nvidia-smi what else uses the GPU"
+                ) from error
+        from toolformer.lm.loading import release_memory
+
+        release_memory()  # after the block, since the error's traceback holds tensors
+        self._most = size // 2
+        log.warning(
+            "the GPU's memory is full in a tool's own model; going on with %s=%d", setting, self._most
+        )
+        return self._tried(inputs, documents)
 
     def _part_size(self, calls: int) -> int:
         """Calls handed over together. A part that is late is lost as a whole, so under a time limit it is one."""
@@ -188,7 +217,7 @@ def _run_safely(tool: Tool, inputs: Sequence[str], documents: Sequence[Document]
         return [Result(reason=str(error), fault=True)] * len(inputs)
     except BaseException as error:  # a user's tool may raise anything; Ctrl-C never reaches its threads
         if is_full_gpu(error):
-            raise  # the batch in which the calls were written is halved
+            raise  # the tool is handed fewer calls at once
         kind = type(error).__name__
         log.warning("%s failed on a batch of %d calls: %s: %s", tool.name, len(inputs), kind, one_line(error))
         if len(inputs) == 1:

@@ -103,7 +103,7 @@ class FunctionTool(UserTool):
                 return to_result(asyncio.run(value) if inspect.iscoroutine(value) else value)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if is_full_gpu(error):
-                raise  # the batch in which the call was written is halved
+                raise  # the tool is handed fewer calls at once
             log.warning("%s failed: %s: %s", self.name, type(error).__name__, one_line(error))
             return Result(reason=f"tool failed ({type(error).__name__})", fault=True)
 
