@@ -46,7 +46,9 @@ def main(words: Sequence[str]) -> None:
         for side in ("other", "here")
     )
     shares = {
-        name: round(medians[name] / value, 3) for name, value in other_medians.items() if name in medians and value
+        name: round(medians[name] / value, 3)
+        for name, value in other_medians.items()
+        if name in medians and value
     }
     print(json.dumps({"other": other_medians, "here": medians, "here_of_other": shares}))
 
