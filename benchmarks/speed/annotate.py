@@ -129,7 +129,7 @@ def product(
     batch_tokens: int = TOKENS["cpu"],
     bound: bool = True,
 ) -> Timing:
-    """This project, one shard at a time as in the generate stage; larger batches have larger shards."""
+    """This project, one shard and tool at a time as in the generate stage; larger batches have larger shards."""
     timing = Timing()
     language_model.batch_tokens = batch_tokens
     size = max(1, SHARD * batch_tokens // TOKENS["cpu"])
@@ -152,11 +152,12 @@ def product(
         return scores(sequences, targets, *arguments, **options)
 
     floor = min(tool.filter_threshold for tool in settings) if bound else None
-    annotator = pipeline.Annotator(language_model, settings, tools, floor=floor)
+    annotators = [pipeline.Annotator(language_model, tool, tools[tool.key], floor=floor) for tool in settings]
     with patch.object(pipeline, "score", timed), patch.object(language_model, "score", counted):
         started = time.perf_counter()
         for shard in range(0, len(documents), size):
-            annotator.annotate(documents[shard : shard + size])
+            for annotator in annotators:
+                annotator.annotate(documents[shard : shard + size])
         timing.seconds = time.perf_counter() - started
     return timing
 

@@ -30,7 +30,7 @@ def compare(
     language_model: LanguageModel, settings: ToolSettings, tool: Tool, documents: Sequence[Document]
 ) -> tuple[int, int]:
     """Compares a shard with the reference; returns how many calls were scored and kept."""
-    annotator = Annotator(language_model, [settings], {settings.key: tool}, seed=5)
+    annotator = Annotator(language_model, settings, tool, seed=5)
     rows = annotator.annotate(documents).rows
     in_text = keep(rows, {settings.key: settings.filter_threshold})
     scored = stayed = 0

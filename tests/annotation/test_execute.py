@@ -48,9 +48,9 @@ def test_results_are_cut_as_decoding_cuts_them() -> None:
     model = taught_model("gpt2", *QA_PIECES, "[QA(Joe) -> eoJ]", "[QA(a) -> a]")
     answer = Recorder(lambda text: Result("It is 東京都, 日本の首都, 人口 14,047,594. " * 4), "QA")
     settings = replace(QA, force_name=True, samples=8, max_call_tokens=30, max_result_tokens=9)
-    annotation = Annotator(model, [settings], {"qa": answer}).annotate(DOCUMENTS)
+    annotation = Annotator(model, settings, answer).annotate(DOCUMENTS)
     results = {row["call"]["result"] for row in annotation.rows if row["status"] == SCORED}
     decoder = Decoder(model, {"qa": answer}, k=1000, max_result_tokens=9)
     completions = decoder.complete([document.text for document in DOCUMENTS], max_new_tokens=8)
     assert results == {call.result for completion in completions for call in completion.calls} != set()
-    assert annotation.funnel["qa"]["results_cut"] == annotation.funnel["qa"]["executed"]
+    assert annotation.funnel["results_cut"] == annotation.funnel["executed"]

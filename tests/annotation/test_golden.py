@@ -81,7 +81,7 @@ def model() -> LanguageModel:
 def sampled(case: str) -> dict[str, Any]:
     settings = replace(CALENDAR, **SAMPLING[case])
     tool = Recorder(lambda text: Result(f"Today is Saturday {text}".strip()), "Calendar")
-    rows = Annotator(model(), [settings], {"calendar": tool}, seed=5, floor=0.0).annotate(DOCUMENTS).rows
+    rows = Annotator(model(), settings, tool, seed=5, floor=0.0).annotate(DOCUMENTS).rows
     names = ("doc_id", "token_position", "position", "sample", "written", "status")
     numbers = ("start_probability", "loss_result", "loss_no_result", "loss_none")
     return {

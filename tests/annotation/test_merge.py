@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.annotation.build import DOCUMENTS, QA, Recording, candidate, keep, whole_windows
-from toolformer.annotation.merge import BEATEN, BELOW, NO_GAIN, decide, merge, row
+from toolformer.annotation.merge import BEATEN, BELOW, NO_GAIN, KeptCall, decide, merge, row, united
 from toolformer.annotation.pipeline import Annotator
 from toolformer.annotation.score import PLAIN, gain
 from toolformer.annotation.shards import ShardStore
 from toolformer.calls import ApiCall, strip
+from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 
@@ -94,7 +95,7 @@ CALLS = replace(QA, force_name=True, max_call_tokens=30, samples=8)
 @functools.cache
 def rows_from(model: LanguageModel, floor: float | None, seed: int = 0) -> list[Any]:
     """The rows of an annotation for thresholds from `floor` on."""
-    annotator = Annotator(model, [CALLS], {"qa": Recording()}, seed=seed, floor=floor)
+    annotator = Annotator(model, CALLS, Recording(), seed=seed, floor=floor)
     return annotator.annotate(DOCUMENTS).rows
 
 
@@ -127,3 +128,27 @@ def test_a_threshold_below_the_floor_is_refused(calling_model: LanguageModel, tm
         assert store.floor == 0.5
     with pytest.raises(UserError, match=r"0.3 is below score.floor=0.5 of .*; set score.floor=0.3"):
         store.require_floor(0.3)
+
+
+def test_texts_of_several_annotations_have_the_calls_of_all() -> None:
+    def c_star(*calls: KeptCall) -> list[dict[str, Any]]:
+        documents = [Document("d", "In 1 day"), Document("other", "Else")]
+        rows = [merge(documents[0], calls), merge(documents[1], [])]
+        return [{**row, "plain": each.text} for row, each in zip(rows, documents, strict=True)]
+
+    def call(position: int, tool: str, result: str, gain: float) -> KeptCall:
+        return KeptCall(position, tool, ApiCall(tool.upper(), "x", result), gain)
+
+    first = c_star(call(2, "qa", "a", 1.0), call(4, "qa", "b", 3.0))
+    second = c_star(call(2, "calc", "c", 0.5), call(2, "qa", "d", 2.0), call(4, "qa", "e", 3.0))
+    together = united([first, second])
+    assert [row["text"] for row in together] == [
+        "In [CALC(x) -> c] [QA(x) -> d] 1 [QA(x) -> b] day",
+        "Else",
+    ]
+    assert [(one["tool"], one["gain"]) for one in together[0]["calls"]] == [
+        ("calc", 0.5),
+        ("qa", 2.0),
+        ("qa", 3.0),
+    ]
+    assert united([first]) == first

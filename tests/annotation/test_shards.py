@@ -1,9 +1,7 @@
 """The on-disk form of shards: every altered byte is found, and a claim is one process's alone."""
 
-import datetime
 import hashlib
 import io
-import json
 import subprocess
 from pathlib import Path
 
@@ -12,10 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolformer.annotation.results import KeepRules, write_results
-from toolformer.annotation.shards import SHARD, BrokenShard, ShardStore, documents_of
+from toolformer.annotation.shards import CANDIDATES, BrokenShard, Record, ShardStore
 from toolformer.calls import ApiCall
-from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.tools.runtime import Usage
 
@@ -24,42 +20,32 @@ ROW = {
     "written": "Calculator(1 + 2)]", "call": ApiCall("Calculator", "1 + 2", "3").as_row(), "status": "scored",
     "loss_result": 1.0, "loss_no_result": 2.0, "loss_none": 1.5,
 }  # fmt: skip
-TEXT = {"text": "1 + 2", "url": "https://example.org", "date": datetime.date(2020, 8, 14)}
-DOCUMENTS = [
-    Document("d", "1 + 2", "https://example.org", datetime.date(2020, 8, 14), "article", "A title"),
-    Document("without candidates", "x"),
-]
-FUNNEL = {"calculator": {"documents": 1, "reasons": {"a cue before a number": 1}}}
+RECORD = Record(
+    {"documents": 1, "reasons": {"a cue before a number": 1}},
+    1.5,
+    7,
+    Usage(3, 2, {"late": 1}, 1, 0.5),
+    "c0ffee",
+)
 
 
 def written(folder: Path) -> ShardStore:
     folder.mkdir(exist_ok=True)
     store = ShardStore(folder)
-    store.write("one", [ROW, {**ROW, "sample": 1, "call": None}], FUNNEL, DOCUMENTS, 1.5, tokens=7)
+    store.write("one", [ROW, {**ROW, "sample": 1, "call": None}], RECORD)
     return store
 
 
 def test_a_shard_is_read_as_written(tmp_path: Path) -> None:
     store = written(tmp_path)
-    table = store.read("one")
-    nothing = dict.fromkeys(TEXT)
-    assert table.schema.equals(SHARD)
-    assert table.to_pylist() == [ROW | TEXT, ROW | {"sample": 1, "call": None} | nothing]
-    assert documents_of(table) == [Document("d", **TEXT)]  # type: ignore[arg-type]
-    assert json.loads(table.schema.metadata[b"funnel"]) == FUNNEL
-    assert table.schema.metadata[b"seconds"] == b"1.500"
-    assert store.has("one") and store.names() == {"one"} and store.cost("one") == (1.5, 7)
+    table, record = store.read("one")
+    assert table.schema.equals(CANDIDATES)
+    assert table.to_pylist() == [ROW, ROW | {"sample": 1, "call": None}]
+    assert record == RECORD == store.record("one")
+    assert store.has("one") and store.names() == {"one"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.parquet", "one.sha256"]
     done = subprocess.run(["sha256sum", "-c", "one.sha256"], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "one.parquet: OK\n"
-
-
-def test_the_calls_of_all_shards_are_counted_whoever_made_them(tmp_path: Path) -> None:
-    store = ShardStore(tmp_path)
-    for name, usage in (("a", Usage(3, 2, {"late": 1}, 1, 0.5)), ("b", Usage(4, 4, {"late": 2}, 0, 1.0))):
-        store.write(name, [], FUNNEL, [], used={"calculator": usage})
-    _, _, used = write_results(tmp_path, store, ["a", "b"], KeepRules({"calculator": 1.0}))
-    assert used == {"calculator": Usage(7, 6, {"late": 3}, 1, 1.5)}
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -78,9 +64,9 @@ def test_whatever_is_altered_is_found(tmp_path: Path, data: st.DataObject) -> No
         path.write_bytes(whole[:at] + (altered + whole[at + 1 :] if change == "flip" else b""))
     with pytest.raises(BrokenShard, match="one"):
         store.read("one")
-    store.write("one", [ROW], FUNNEL, DOCUMENTS)
+    store.write("one", [ROW], RECORD)
     earlier = io.BytesIO()  # another version's
-    pq.write_table(store.read("one").drop_columns(["text"]), earlier)
+    pq.write_table(store.read("one")[0].drop_columns(["call"]), earlier)
     store.path("one").write_bytes(earlier.getvalue())
     (store.folder / "one.sha256").write_text(hashlib.sha256(earlier.getvalue()).hexdigest())
     with pytest.raises(BrokenShard, match="shard one was written by another version"):
@@ -93,7 +79,7 @@ def test_a_claim_is_ours_alone(tmp_path: Path) -> None:
         assert (first, second, other) == (True, False, True)
     with theirs.claim("one") as again:
         assert again
-        theirs.write("one", [ROW], FUNNEL, DOCUMENTS)
+        theirs.write("one", [ROW], RECORD)
     assert not list((tmp_path / "claims").glob("one*"))
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write one.lock.*finished work is kept"):
@@ -107,7 +93,7 @@ def test_a_damaged_floor_is_named_where_shards_depend_on_it(tmp_path: Path, text
     (tmp_path / "floor").write_text(text)
     store.require_floor(0.25)
     assert store.floor == 0.25  # no shard yet
-    store.write("one", [ROW], FUNNEL, DOCUMENTS)
+    store.write("one", [ROW], RECORD)
     (tmp_path / "floor").write_text(text)
     with pytest.raises(UserError, match="floor is damaged; write the score.floor into it"):
         store.require_floor(0.25)

@@ -68,10 +68,10 @@ def test_the_end_of_a_text_is_looked_at_whole(tiny_gpt2: LanguageModel) -> None:
 @functools.cache
 def annotated(**rules: Any) -> Annotation:
     """What a model that calls makes of the documents."""
-    settings = [replace(QA, force_name=True, samples=4)]
-    return Annotator(
-        taught_model(*CALLING), settings, {"qa": Recording()}, pre_filters=PreFilters(**rules)
-    ).annotate(DOCUMENTS)
+    settings = replace(QA, force_name=True, samples=4)
+    return Annotator(taught_model(*CALLING), settings, Recording(), pre_filters=PreFilters(**rules)).annotate(
+        DOCUMENTS
+    )
 
 
 def test_what_passes_is_annotated_as_ever() -> None:
@@ -86,5 +86,5 @@ def test_what_passes_is_annotated_as_ever() -> None:
             assert screened == {**all_scored, "status": NOT_AHEAD, **dict.fromkeys(losses)}
         else:
             assert screened == all_scored
-    assert 0 < stopped == some.funnel["qa"]["drop_reasons"][NOT_AHEAD]
-    assert some.funnel["qa"]["executed"] == every.funnel["qa"]["executed"]
+    assert 0 < stopped == some.funnel["drop_reasons"][NOT_AHEAD]
+    assert some.funnel["executed"] == every.funnel["executed"]

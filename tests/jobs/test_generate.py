@@ -19,6 +19,7 @@ from toolformer.annotation.shards import ShardStore
 from toolformer.cli import main
 from toolformer.data import Document, FileCorpus
 from toolformer.errors import UserError
+from toolformer.jobs import steps
 from toolformer.jobs.annotate import Annotating, Texts
 from toolformer.jobs.config import Config, compose, validate
 from toolformer.jobs.share import Chunk
@@ -180,8 +181,8 @@ def test_a_worker_has_the_configured_threads_and_batches(tmp_path: Path, tiny_fo
             (["engine.threads=1"], 1, 2048),
         ):
             config = validate(compose("generate", [*words, *more]))
-            _, batch = Annotating(config, tmp_path / "shards", Texts(config)).load()
-            assert [torch.get_num_threads(), batch.value] == [threads, tokens]
+            replica = Annotating(config, {}, Texts(config)).load()
+            assert [torch.get_num_threads(), replica.batch_tokens.value] == [threads, tokens]
     finally:
         torch.set_num_threads(before)
 
@@ -192,26 +193,26 @@ def test_a_full_gpu_halves_the_batches_once(
 ) -> None:
     """Those of a number, and those by the device; each later shard begins with the half."""
     one, two, three = (
-        Chunk(name, [Document("d", f"On day {day} we met.", date=datetime.date(2021, 3, 1))])
+        Chunk(f"calendar/{name}", [Document("d", f"On day {day} we met.", date=datetime.date(2021, 3, 1))])
         for day, name in enumerate(("one", "two", "three"))
     )
     config = validate(compose("generate", place.words(tmp_path, *words, pause=0)[1:]))
-    folder = tmp_path / "shards"
+    folder = tmp_path / steps.annotate(config, "calendar").key()
     folder.mkdir()
-    work = Annotating(config, folder, Texts(config))
+    work = Annotating(config, {"calendar": folder}, Texts(config))
     replica = work.load()
     model = text_generator.load_model(str(place.model), "float32", "auto")
     with full_gpu(model, {2}):
         work.do(replica, one)
         work.do(replica, two)
     half = first // 2
-    assert model.batch_tokens == half and work.finished() == {"one", "two"}
+    assert model.batch_tokens == half and work.finished() == {"calendar/one", "calendar/two"}
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [f"the GPU's memory is full; going on with engine.batch_tokens={half}"]
     line = f"the GPU's memory is full at engine.batch_tokens={half}; finished work is kept"
     with full_gpu(model, range(10**6)), pytest.raises(UserError, match=line):
         work.do(replica, three)
-    assert not work.has("three")
+    assert not work.has("calendar/three")
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ class Letters:
 def done_by(work: Letters) -> str:
     """The letters that were newly done, in their order."""
     heard: list[tuple[str, bool]] = []
-    do_all(work, LETTERS, lambda name, is_new: heard.append((name, is_new)))
+    do_all(work, lambda name, is_new: heard.append((name, is_new)))
     assert sorted(name for name, _ in heard) == [*LETTERS], "each is heard of once"
     return "".join(name for name, is_new in heard if is_new)
 

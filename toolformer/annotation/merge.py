@@ -5,6 +5,7 @@ Thresholds and the baseline are applied here, to stored losses: another τ_f nee
 """
 
 import hashlib
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +22,7 @@ BEATEN = "another sample at the position gains more"
 NO_GAIN = "loss is not a number"
 LEAKS = "holds what appears only after it"
 NOT_DRAWN = "not drawn"
+ENOUGH = "after the last example of its tool"
 
 
 @dataclass(frozen=True)
@@ -141,3 +143,27 @@ def merge(document: Document, kept: Sequence[KeptCall]) -> dict[str, object]:
         "date": document.date.isoformat() if document.date else None,
         "doc_id": document.doc_id,
     }
+
+
+def united(datasets: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """The rows of several C*, each with its `plain` text: a text that several annotated once, with the calls of all.
+
+    Of several calls of one tool at one position the one that gains most stays, of equals the first.
+    """
+    if len(datasets) == 1:
+        return [*map(dict, datasets[0])]
+    texts: dict[str, list[Mapping[str, Any]]] = {}
+    for row in itertools.chain.from_iterable(datasets):
+        texts.setdefault(row["plain"], []).append(row)
+    return [_united(rows) if len(rows) > 1 else dict(rows[0]) for rows in texts.values()]
+
+
+def _united(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    best: dict[tuple[int, str], Mapping[str, Any]] = {}
+    for call in itertools.chain.from_iterable(row["calls"] for row in rows):
+        place = call["position"], call["tool"]
+        if place not in best or call["gain"] > best[place]["gain"]:
+            best[place] = call
+    calls = [best[place] for place in sorted(best)]
+    written = [(call["position"], ApiCall.of_row(call)) for call in calls]
+    return {**rows[0], "text": insert(rows[0]["plain"], written), "calls": calls}

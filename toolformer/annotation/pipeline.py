@@ -1,4 +1,4 @@
-"""Steps 0 to 3 on a batch of documents, for all tools: select, propose, execute, score.
+"""Steps 0 to 3 on a batch of documents, for one tool: select, propose, execute, score.
 
 Merging is separate, from the rows: thresholds need no model.
 """
@@ -26,12 +26,9 @@ from toolformer.annotation.score import score
 from toolformer.data import Document
 from toolformer.lm.language_model import Encoding, LanguageModel
 from toolformer.tools.base import Tool
-from toolformer.tools.threads import start
 
 OnStep = Callable[[str], object]
 """Receives the name of the current step, for progress bars."""
-Funnel = dict[str, dict[str, Any]]
-"""Counts by tool."""
 NO_POSITION = "no start probability above the threshold"
 MOST_CHARACTERS = 5_000_000
 """Maximum length of a text; one of this length takes as long as ten thousand ordinary ones."""
@@ -40,23 +37,23 @@ TOO_LONG = select.Decision(reason=f"longer than {MOST_CHARACTERS:,} characters")
 
 @dataclass(frozen=True)
 class Annotation:
-    """The annotation of a batch of documents."""
+    """The annotation of a batch of documents with calls of one tool."""
 
     rows: list[dict[str, object]]
-    """Rows of `candidates.parquet`, by document, tool, position and sample."""
-    funnel: Funnel
-    """How many documents and calls remain after each step, per tool, and why the others were dropped."""
+    """Rows of `candidates.parquet`, by document, position and sample."""
+    funnel: dict[str, Any]
+    """How many documents and calls remain after each step, and why the others were dropped."""
     tokens: int
     """Tokens of the documents' texts."""
 
 
 @dataclass
 class Annotator:
-    """A language model that proposes calls of tools and scores their results."""
+    """A language model that proposes calls of a tool and scores their results."""
 
     language_model: LanguageModel
-    settings: Sequence[ToolSettings]
-    tools: Mapping[str, Tool]
+    settings: ToolSettings
+    tool: Tool
     seed: int = 0
     paragraphs: str = "blank_line"
     """How paragraphs are separated, `blank_line` or `line`."""
@@ -66,66 +63,49 @@ class Annotator:
     """Tests that a call has to pass to be scored."""
 
     def __post_init__(self) -> None:
-        self.language_model.check_tool_names(settings.name for settings in self.settings)
+        self.language_model.check_tool_names([self.settings.name])
 
     def annotate(self, documents: Sequence[Document], on_step: OnStep = lambda step: None) -> Annotation:
-        """Every candidate call of every tool for each document, executed and scored."""
+        """Every candidate call for each document, executed and scored."""
+        model, settings = self.language_model, self.settings
         encodings = {
-            document.doc_id: self.language_model.encode_text(document.text)
+            document.doc_id: model.encode_text(document.text)
             if len(document.text) <= MOST_CHARACTERS
             else Encoding([], [])
             for document in documents
         }
-        candidates, funnel = self._candidates(documents, encodings, on_step)
-        for key, counts in funnel.items():
-            statuses = Counter(candidate.status for candidate in candidates if candidate.tool == key)
-            counts["scored"] = statuses.pop(SCORED, 0)
-            counts["drop_reasons"] = dict(statuses)
+        on_step(f"proposing {settings.name}")
+        chosen, funnel = self._windows(documents, encodings)
+        proposals = propose(model, settings, chosen, self.seed, _progress(on_step, settings, chosen))
+        proposed = [candidate for proposal in proposals for candidate in proposal.candidates]
+        on_step("executing calls")
+        answered = execute(proposed, self.tool, settings.drop_look_ahead)
+        executed, cut = cut_results(model, answered, settings.max_result_tokens)
+        on_step("scoring")
+        scorable = variants.pre_filter(executed, self.pre_filters, [settings])
+        candidates = score(model, scorable, self.floor)
+        untried = sum(not proposal.positions for proposal in proposals)
+        statuses = Counter(candidate.status for candidate in candidates)
+        funnel |= {
+            "window_reasons": {NO_POSITION: untried} if untried else {},
+            "positions": sum(proposal.positions for proposal in proposals),
+            "sampled": len(proposed),
+            "well_formed": _scorable(proposed),
+            "executed": _scorable(executed),
+            "results_cut": cut,
+            "scored": statuses.pop(SCORED, 0),
+            "drop_reasons": dict(statuses),
+        }
         order = {document.doc_id: n for n, document in enumerate(documents)}
-        candidates.sort(key=lambda c: (order[c.window.document.doc_id], c.tool, c.position, c.sample))
+        candidates.sort(key=lambda c: (order[c.window.document.doc_id], c.position, c.sample))
         tokens = sum(len(encoding.ids) for encoding in encodings.values())
         return Annotation([row(candidate) for candidate in candidates], funnel, tokens)
 
-    def _candidates(
-        self, documents: Sequence[Document], encodings: Mapping[str, Encoding], on_step: OnStep
-    ) -> tuple[list[Candidate], Funnel]:
-        """The candidates of all tools, and the funnel up to execution."""
-        funnel: Funnel = {settings.key: {} for settings in self.settings}
-        answers: dict[str, Callable[[], list[Candidate]]] = {settings.key: list for settings in self.settings}
-        # Tools on other machines are called first, and answer while the language model continues.
-        waits = {settings.key: self.tools[settings.key].is_remote for settings in self.settings}
-        for settings in sorted(self.settings, key=lambda settings: not waits[settings.key]):
-            on_step(f"proposing {settings.name}")
-            chosen, funnel[settings.key] = self._windows(settings, documents, encodings)
-            proposals = propose(
-                self.language_model, settings, chosen, self.seed, _progress(on_step, settings, chosen)
-            )
-            proposed = [candidate for proposal in proposals for candidate in proposal.candidates]
-            untried = sum(not proposal.positions for proposal in proposals)
-            funnel[settings.key] |= {
-                "window_reasons": {NO_POSITION: untried} if untried else {},
-                "positions": sum(proposal.positions for proposal in proposals),
-                "sampled": len(proposed),
-                "well_formed": _scorable(proposed)[settings.key],
-            }
-            tool = self.tools[settings.key]
-            ask = functools.partial(execute, proposed, tool, settings.drop_look_ahead)
-            answers[settings.key] = start(ask).result if waits[settings.key] else ask
-        on_step("executing calls")
-        candidates: list[Candidate] = []
-        for settings in self.settings:
-            answered = answers[settings.key]()
-            executed, cut = cut_results(self.language_model, answered, settings.max_result_tokens)
-            funnel[settings.key] |= {"executed": _scorable(executed)[settings.key], "results_cut": cut}
-            candidates += executed
-        on_step("scoring")
-        candidates = variants.pre_filter(candidates, self.pre_filters, self.settings)
-        return score(self.language_model, candidates, self.floor), funnel
-
     def _windows(
-        self, settings: ToolSettings, documents: Sequence[Document], encodings: Mapping[str, Encoding]
+        self, documents: Sequence[Document], encodings: Mapping[str, Encoding]
     ) -> tuple[list[Window], dict[str, Any]]:
-        """The windows in which calls of a tool are tried, and the funnel's counts so far."""
+        """The windows in which calls are tried, and the funnel's counts so far."""
+        settings = self.settings
         corpus = select.Corpus(self.seed, self.paragraphs, lambda text: self._identify(text))
         reasons: Counter[str] = Counter()
         chosen: list[Window] = []
@@ -155,6 +135,6 @@ def _progress(on_step: OnStep, settings: ToolSettings, chosen: Sequence[Window])
     return lambda done: on_step(f"proposing {settings.name}, window {done} of {len(chosen)}")
 
 
-def _scorable(candidates: Sequence[Candidate]) -> Counter[str]:
-    """How many candidates of each tool have not been dropped so far."""
-    return Counter(candidate.tool for candidate in candidates if candidate.status == SCORED)
+def _scorable(candidates: Sequence[Candidate]) -> int:
+    """How many candidates have not been dropped so far."""
+    return sum(candidate.status == SCORED for candidate in candidates)

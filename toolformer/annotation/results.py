@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from toolformer.annotation.candidates import SCORED
 from toolformer.annotation.leaks import Terms
-from toolformer.annotation.merge import Chance, Decision, decide, kept_calls, merge
+from toolformer.annotation.merge import ENOUGH, Chance, Decision, decide, kept_calls, merge
 from toolformer.annotation.score import PAPER
-from toolformer.annotation.shards import CALL, CANDIDATES, BrokenShard, ShardStore, documents_of, usage_of
+from toolformer.annotation.shards import CALL, CANDIDATES, BrokenShard, Record, ShardStore
 from toolformer.calls import parse
 from toolformer.data import Document
 from toolformer.data.sampling import Sample
@@ -68,52 +68,100 @@ class KeepRules:
     baseline: str = PAPER
     drop_leaks: bool = False
     chance: Chance = Chance()
+    limit: int | None = None
+    """Texts with a call of each tool at most: the first ones; None is all."""
+
+
+@dataclass
+class Merged:
+    """What finished shards come to."""
+
+    funnel: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By tool, its counts after each step, and how many of its calls were kept."""
+    seconds: float = 0.0
+    """That the shards took."""
+    used: dict[str, Usage] = field(default_factory=dict)
+    """Counts of their calls by tool, of all processes."""
+    commits: Counter[str] = field(default_factory=Counter)
+    """How many shards were made by which commit of the code."""
+
+    def add(
+        self,
+        records: Mapping[str, Record],
+        rows: Sequence[Mapping[str, Any]],
+        decisions: Sequence[Decision],
+        leaks: Collection[int],
+    ) -> None:
+        """Adds a shard: its counts, how many of its calls were kept, and why the other scored ones were not; and the leaks."""
+        for tool, record in records.items():
+            of_tool = {n: decisions[n].reason for n, row in enumerate(rows) if row["tool"] == tool}
+            reasons = Counter(reason for n, reason in of_tool.items() if rows[n]["status"] == SCORED)
+            counts = {
+                "kept": reasons.pop("", 0),
+                "leaking": len(of_tool.keys() & set(leaks)),
+                "kept_leaking": sum(n in leaks and not reason for n, reason in of_tool.items()),
+                **record.funnel,
+                "filter_reasons": dict(reasons),
+            }
+            sums = self.funnel.setdefault(tool, {})
+            for name, value in counts.items():
+                if isinstance(value, Mapping):
+                    sums[name] = dict(Counter(sums.get(name, {})) + Counter(value))
+                else:
+                    sums[name] = sums.get(name, 0) + value
+            self.seconds += record.seconds
+            self.used = added(self.used, {tool: record.used})
+            self.commits[record.commit] += 1
 
 
 def write_results(
     folder: Path,
-    store: ShardStore,
-    names: Iterable[str],
+    stores: Mapping[str, ShardStore],
+    shards: Iterable[tuple[str, Sequence[Document]]],
     rules: KeepRules,
-    heldout: Iterable[Document] = (),
-) -> tuple[dict[str, dict[str, Any]], float, dict[str, Usage]]:
-    """Writes candidates, C*, C, texts without calls and the funnel from finished shards, a shard in memory at a time; and the
-    held-out documents.
+) -> Merged:
+    """Writes candidates, C*, C, texts without calls and the funnel from finished shards, a shard in memory at a time.
 
-    Returns the funnel, the seconds that the shards took, and the counts of their calls by tool, of all processes. UserError if the
-    folder cannot be written, or shards are damaged, which the same command makes again.
+    UserError if the folder cannot be written, or shards are damaged, which the same command makes again.
+
+    Args:
+        stores: of each tool, by its key.
+        shards: (name, documents) of each shard, in the corpus's order.
     """
-    seconds = 0.0
-    funnel: dict[str, dict[str, Any]] = {}
-    used: dict[str, Usage] = {}
+    merged = Merged()
     to_read: Sample[dict[str, Any]] = Sample(TEXTS_TO_READ, CHARACTERS_TO_READ)
+    reader = _Reader(stores, rules.limit)
     with ExitStack() as stack:
         files = {name: stack.enter_context(atomic_file(folder / name)) for name in SCHEMAS}
         candidates, augmented, plain, without = (
             stack.enter_context(_table_file(path, SCHEMAS[name])) for name, path in files.items()
         )
-        for shard in _shards(store, names):
-            table = shard.select(CANDIDATES.names).replace_schema_metadata(None)
-            rows = table.to_pylist()
-            documents = documents_of(shard)
+        for name, documents in shards:
+            rows, records = reader.read(name, documents)
             decisions, leaks = filtered(rows, documents, rules)
-            kept = kept_calls(rows, decisions)
+            decisions = reader.limited(rows, decisions)
             column = [leaks.get(n, "") for n in range(len(rows))]
+            table = pa.Table.from_pylist(rows, schema=CANDIDATES)
             candidates(with_decisions(table, decisions).append_column(LEAK, pa.array(column, _TEXT)))
-            _add(funnel, json.loads(shard.schema.metadata[b"funnel"]), rows, decisions, leaks)
-            seconds += float(shard.schema.metadata[b"seconds"])
-            used = added(used, usage_of(shard))
+            merged.add(records, rows, decisions, leaks)
+            kept = kept_calls(rows, decisions)
             with_calls = [document for document in documents if document.doc_id in kept]
             augmented(_dataset(merge(document, kept[document.doc_id]) for document in with_calls))
             plain(_dataset(merge(document, ()) for document in with_calls))
+            tried = {row["doc_id"] for row in rows} - kept.keys()
             for document in documents:
-                if document.doc_id not in kept:
+                if document.doc_id in tried:
                     to_read.add(document.doc_id, len(document.text), merge(document, ()))
+        reader.check()
         without(_dataset(to_read.items()))
+    atomic_write(folder / "funnel.json", json.dumps(merged.funnel, indent=1, sort_keys=True).encode())
+    return merged
+
+
+def write_heldout(folder: Path, documents: Iterable[Document]) -> None:
+    """Writes the documents that were held out."""
     with atomic_file(folder / HELDOUT) as path:
-        pq.write_table(_dataset(merge(document, ()) for document in heldout), path)
-    atomic_write(folder / "funnel.json", json.dumps(funnel, indent=1, sort_keys=True).encode())
-    return funnel, seconds, used
+        pq.write_table(_dataset(merge(document, ()) for document in documents), path)
 
 
 def filtered(
@@ -136,20 +184,65 @@ def leaks_of(rows: Sequence[Mapping[str, Any]], documents: Iterable[Document]) -
     return {n: leak for n, leak in leaks.items() if leak}
 
 
-def _shards(store: ShardStore, names: Iterable[str]) -> Iterator[pa.Table]:
-    """The finished shards. UserError after the last one if some are damaged; these are discarded."""
-    damaged = 0
-    for name in names:
-        try:
-            yield store.read(name)
-        except BrokenShard as error:
-            log.warning("generate: %s", error)
-            store.discard(name)
-            damaged += 1
-    if damaged:
-        raise UserError(
-            f"{store.folder}: {damaged} shards are damaged; run the same command again, which makes them again"
-        )
+def examples(rows: Sequence[Mapping[str, Any]], documents: Iterable[Document], rules: KeepRules) -> int:
+    """In how many of these documents a call is kept, by candidates of one tool, without a limit."""
+    decisions, _ = filtered(rows, documents, rules)
+    return len(kept_calls(rows, decisions))
+
+
+class _Reader:
+    """Reads the finished shards of all tools, of each tool until it has its examples.
+
+    Args:
+        limit: texts with a call of a tool at most.
+    """
+
+    def __init__(self, stores: Mapping[str, ShardStore], limit: int | None) -> None:
+        self._stores, self._limit = dict(sorted(stores.items())), limit
+        self._examples: Counter[str] = Counter()
+        self._damaged: Counter[ShardStore] = Counter()
+
+    def _is_full(self, tool: str) -> bool:
+        return self._limit is not None and self._examples[tool] >= self._limit
+
+    def read(
+        self, name: str, documents: Iterable[Document]
+    ) -> tuple[list[dict[str, Any]], dict[str, Record]]:
+        """The candidates of a shard by document and tool, and how each tool's were made."""
+        rows: list[dict[str, Any]] = []
+        records: dict[str, Record] = {}
+        for tool, store in self._stores.items():
+            if self._is_full(tool):
+                continue
+            try:
+                table, records[tool] = store.read(name)
+                rows += table.to_pylist()
+            except BrokenShard as error:
+                log.warning("generate: %s", error)
+                store.discard(name)
+                self._damaged[store] += 1
+        order = {document.doc_id: n for n, document in enumerate(documents)}
+        return sorted(rows, key=lambda row: (order[row["doc_id"]], row["tool"])), records
+
+    def limited(self, rows: Sequence[Mapping[str, Any]], decisions: Sequence[Decision]) -> list[Decision]:
+        """The decisions, without the calls of a tool after the text that was its last example."""
+        limited, of_text = list(decisions), ("", "")
+        for n, (row, decision) in enumerate(zip(rows, decisions, strict=True)):
+            if decision.reason:
+                continue
+            if of_text != (row["doc_id"], row["tool"]) and not self._is_full(row["tool"]):
+                of_text = row["doc_id"], row["tool"]
+                self._examples[row["tool"]] += 1
+            if of_text != (row["doc_id"], row["tool"]):
+                limited[n] = replace(decision, reason=ENOUGH)
+        return limited
+
+    def check(self) -> None:
+        """UserError if shards were damaged; these are discarded."""
+        for store in self._damaged:
+            raise UserError(
+                f"{store.folder}: {self._damaged.total()} shards are damaged; run the same command again, which makes them again"
+            )
 
 
 def check_complete(path: Path) -> None:
@@ -218,27 +311,3 @@ def _table_file(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], 
 
         yield add
         add(schema.empty_table(), least=0)
-
-
-def _add(
-    total: dict[str, dict[str, Any]],
-    shard: dict[str, dict[str, Any]],
-    rows: Sequence[Mapping[str, Any]],
-    decisions: Sequence[Decision],
-    leaks: Collection[int],
-) -> None:
-    """Adds a shard's counts, how many of its calls were kept, and why the other scored ones were not; and the leaks."""
-    reasons: dict[str, Counter[str]] = {tool: Counter() for tool in shard}
-    for row, decision in zip(rows, decisions, strict=True):
-        reasons[row["tool"]][decision.reason] += row["status"] == SCORED
-    for tool, counts in shard.items():
-        sums = total.setdefault(tool, {"kept": 0, "leaking": 0, "kept_leaking": 0})
-        leaking = [n for n in leaks if rows[n]["tool"] == tool]
-        sums["leaking"] += len(leaking)
-        sums["kept_leaking"] += sum(not decisions[n].reason for n in leaking)
-        sums["kept"] += reasons[tool].pop("", 0)
-        for name, value in {**counts, "filter_reasons": dict(+reasons[tool])}.items():
-            if isinstance(value, dict):
-                sums[name] = dict(Counter(sums.get(name, {})) + Counter(value))
-            else:
-                sums[name] = sums.get(name, 0) + value

@@ -1,4 +1,4 @@
-"""Shards on disk: the annotations of a few documents each.
+"""Shards on disk: the annotations of a few documents each, with calls of one tool.
 
 A finished shard is a Parquet file with a SHA-256 file. Both are written atomically (temporary file, sync, rename), the
 checksum last. A claim on a shard is a lock of the operating system, which is released when its process ends in any way.
@@ -12,16 +12,14 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from filelock import FileLock
 
-from toolformer.data import Document
 from toolformer.data.parquet import read_table
 from toolformer.errors import UserError, one_line
 from toolformer.storage import acquired, atomic_file, atomic_write, lock_file, locked, sha256, writing
@@ -43,25 +41,26 @@ CANDIDATES = pa.schema(
     }
 )
 """A sampled call: `written` is the model's text after the start token, `call` what it was read as, null if that is not a call."""
-_TEXT = {"text": pa.string(), "url": pa.string(), "date": pa.date32()}
-SHARD = pa.unify_schemas([CANDIDATES, pa.schema(_TEXT)])
-"""Rows of a shard: candidates; the first one of each document has its text, URL and date."""
+_RECORD = "record"
 
 
 class BrokenShard(Exception):
     """A shard that is missing, damaged, or of another version."""
 
 
-def documents_of(shard: pa.Table) -> list[Document]:
-    """The documents of a shard that have candidates, in its order; without fields that only the annotation needs."""
-    first_rows = shard.filter(pc.is_valid(shard["text"])).select(["doc_id", "text", "url", "date"])
-    return [Document(**row) for row in first_rows.to_pylist()]
+@dataclass(frozen=True)
+class Record:
+    """How a shard was made."""
 
-
-def usage_of(shard: pa.Table) -> dict[str, Usage]:
-    """The counts of the calls that a shard made, by tool."""
-    counts = json.loads(shard.schema.metadata[b"tools"])
-    return {key: Usage(**usage) for key, usage in counts.items()}
+    funnel: Mapping[str, Any]
+    """Its counts after each step (`Annotation.funnel`)."""
+    seconds: float = 0.0
+    tokens: int = 0
+    """Of its documents' texts."""
+    used: Usage = field(default_factory=Usage)
+    """Counts of the calls that it made."""
+    commit: str = ""
+    """Of the code."""
 
 
 class ShardStore:
@@ -121,14 +120,12 @@ class ShardStore:
             if (name := file.removesuffix(".sha256")) != file and f"{name}.parquet" in files
         }
 
-    def cost(self, name: str) -> tuple[float, int]:
-        """The seconds that a finished shard took, and the tokens of its texts."""
-        metadata = pq.read_metadata(self.path(name)).metadata
-        return float(metadata[b"seconds"]), int(metadata[b"tokens"])
+    def record(self, name: str) -> Record:
+        """How a finished shard was made; does not read its rows."""
+        return _record(pq.read_metadata(self.path(name)).metadata)
 
-    def read(self, name: str) -> pa.Table:
-        """The shard's rows (`SHARD`), with its counts as JSON under the metadata key `funnel`, its `seconds`, and
-        the counts of its calls by tool, `tools` (`usage_of`).
+    def read(self, name: str) -> tuple[pa.Table, Record]:
+        """The shard's rows (`CANDIDATES`), and how it was made.
 
         BrokenShard if it is missing, truncated or altered, or from another version.
         """
@@ -143,41 +140,20 @@ class ShardStore:
             table = read_table(pa.BufferReader(data))
         except (pa.ArrowException, OSError) as error:
             raise BrokenShard(f"shard {name} cannot be read ({one_line(error)})") from error
-        if table.schema != SHARD:
+        if table.schema != CANDIDATES:
             raise BrokenShard(f"shard {name} was written by another version")
-        return table
+        return table.replace_schema_metadata(None), _record(table.schema.metadata or {})
 
-    def write(
-        self,
-        name: str,
-        rows: Sequence[Mapping[str, object]],
-        funnel: Mapping[str, Any],
-        documents: Sequence[Document],
-        seconds: float = 0.0,
-        used: Mapping[str, Usage] | None = None,
-        tokens: int = 0,
-    ) -> None:
+    def write(self, name: str, rows: Sequence[Mapping[str, object]], record: Record) -> None:
         """Writes a shard; the caller holds its claim.
 
         Args:
             rows: rows of `CANDIDATES`, grouped by document.
-            documents: at least those that have rows.
-            seconds: the duration of its annotation.
-            used: counts of the calls that it made, by tool.
-            tokens: of the documents' texts.
         """
-        texts = {d.doc_id: {"text": d.text, "url": d.url, "date": d.date} for d in documents}
-        # Only the first row of a document has its text.
-        with_texts = [{**row, **texts.pop(str(row["doc_id"]), {})} for row in rows]
-        metadata = {
-            "funnel": json.dumps(funnel, sort_keys=True),
-            "seconds": f"{seconds:.3f}",
-            "tokens": str(tokens),
-            "tools": json.dumps({key: asdict(usage) for key, usage in (used or {}).items()}),
-        }
+        schema = CANDIDATES.with_metadata({_RECORD: json.dumps(asdict(record), sort_keys=True)})
         self.discard(name)  # a half-replaced shard must not count as finished
         with atomic_file(self.path(name)) as temporary:
-            pq.write_table(pa.Table.from_pylist(with_texts, schema=SHARD.with_metadata(metadata)), temporary)
+            pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), temporary)
             digest = sha256(temporary)
         # In the format of sha256sum, so that `sha256sum -c *.sha256` checks a folder.
         checksum = f"{digest}  {self.path(name).name}\n"
@@ -211,3 +187,8 @@ class ShardStore:
 
     def _claim_path(self, name: str) -> Path:
         return self.folder / "claims" / f"{name}.lock"
+
+
+def _record(metadata: Mapping[bytes, bytes]) -> Record:
+    values = json.loads(metadata[_RECORD.encode()])
+    return Record(**{**values, "used": Usage(**values["used"])})

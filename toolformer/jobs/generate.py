@@ -13,16 +13,15 @@ import pyarrow.parquet as pq
 
 from toolformer.annotation.candidates import scoring_floor
 from toolformer.annotation.funnel import log_funnel, rows_skipped
-from toolformer.annotation.results import RESULTS, write_results
-from toolformer.annotation.shards import ShardStore
+from toolformer.annotation.results import RESULTS, write_heldout, write_results
 from toolformer.errors import UserError
 from toolformer.jobs import instantiate
-from toolformer.jobs.annotate import HELD_OUT, Speed, Texts, annotate
+from toolformer.jobs.annotate import HELD_OUT, Annotating, Speed, Texts, annotate
 from toolformer.jobs.cluster import check_cluster
 from toolformer.jobs.heldout import documents
 from toolformer.jobs.job import Job
 from toolformer.results import Folder, Results, Run
-from toolformer.results.provenance import model_name
+from toolformer.results.provenance import git_commit, model_name
 from toolformer.tools.runtime import log_faults
 from toolformer.tools.runtime import metrics as tool_metrics
 
@@ -32,14 +31,17 @@ log = logging.getLogger(__name__)
 class Work:
     """Annotates a corpus, and merges what was annotated."""
 
-    texts: Texts
     sizes: Mapping[str, int]
     """The number of documents of each shard, by its name."""
     speed: Speed
 
     def __init__(self, job: Job, results: Results) -> None:
         self.job, self.config = job, job.config
-        self.store = ShardStore(results.path(job.step.inputs["annotation"]))
+        folders = map(results.path, job.step.inputs["annotation"])
+        self.texts = Texts(self.config)
+        self.shards = Annotating(
+            self.config, dict(zip(sorted(self.config.tools), folders, strict=True)), self.texts
+        )
         self.model, self.corpus = model_name(self.config.model), instantiate.corpus_name(self.config.corpus)
 
     @property
@@ -68,8 +70,9 @@ class Work:
         check_cluster(self.config.engine)
         instantiate.keep_rules(self.config)
         instantiate.log_departures(self.config)
-        self.store.require_floor(scoring_floor(instantiate.thresholds(self.config), self.config.score.floor))
-        self.texts = Texts(self.config)
+        for key, threshold in instantiate.thresholds(self.config).items():
+            floor = scoring_floor({key: threshold}, self.config.score.floor)
+            self.shards.stores[key].require_floor(floor)
         self.sizes = self.texts.sizes()
 
     def share(self, folder: Folder | None) -> None:
@@ -85,7 +88,7 @@ class Work:
             if folder:
                 folder.metrics({"shard/documents_per_second": per_second}, step=documents)
 
-        self.speed = annotate(self.config, self.store.folder, self.texts, self.sizes, on_speed)
+        self.speed = annotate(self.shards, self.sizes, on_speed)
 
     def finish(self, run: Folder) -> None:
         """Applies the thresholds to the finished shards, and logs the result."""
@@ -95,24 +98,25 @@ class Work:
         if documents(config) != corpus:
             raise UserError("corpus: its files have changed since this command began; give the command again")
         run.datasets(instantiate.dataset(config.corpus, corpus.key(), "annotation", self.total))
-        rules = instantiate.keep_rules(config)
-        funnel, seconds, used = write_results(run.path, self.store, self.sizes, rules, self.texts.heldout)
+        merged = write_results(run.path, self.shards.stores, self.texts, instantiate.keep_rules(config))
+        write_heldout(run.path, self.texts.heldout)
         metrics: dict[str, float] = {
             "documents": self.total,
             "texts_kept": pq.read_metadata(run.path / "dataset_augmented.parquet").num_rows,
-            "calls_kept": sum(counts["kept"] for counts in funnel.values()),
-            "annotation_seconds": seconds,
+            "calls_kept": sum(counts["kept"] for counts in merged.funnel.values()),
+            "annotation_seconds": merged.seconds,
             **rows_skipped(self.texts.skipped()),
-            **tool_metrics(used),
+            **tool_metrics(merged.used),
         }
         if speed.documents:
             metrics["documents_per_second"] = speed.documents / speed.seconds
             metrics["tokens_per_second"] = speed.tokens / speed.seconds
-        for tool, counts in funnel.items():
+        for tool, counts in merged.funnel.items():
             metrics |= {f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)}
         run.metrics(metrics)
         run.add_facts(dtype=dtype_name(config.lm.dtype, config.lm.device))
-        log_faults(used)
+        log_faults(merged.used)
+        _note_commits(run, merged.commits)
         for file in RESULTS:
             run.artifact(run.path / file)
 
@@ -123,3 +127,11 @@ class Work:
             "generate: %s, run %s: %.0f of %.0f texts kept a call, %.0f calls in all",
             how, run.id[:8], *(run.metrics[name] for name in ("texts_kept", "documents", "calls_kept")),
         )  # fmt: skip
+
+
+def _note_commits(run: Folder, commits: Mapping[str, int]) -> None:
+    """Records which code made the shards, and says so if it was not this one."""
+    run.add_facts(annotated_by=dict(commits))
+    if others := {commit: count for commit, count in commits.items() if commit != git_commit()}:
+        listed = ", ".join(f"{count} by {commit[:8] or 'unknown'}" for commit, count in others.items())
+        log.info("generate: of %d shards, other code made %s", sum(commits.values()), listed)

@@ -257,4 +257,5 @@ def keep_rules(config: Config) -> KeepRules:
     if wrong := next((tool for tool, share in shares.items() if not 0 <= share <= 1), None):
         raise UserError(f"filter.chance.{wrong} is {shares[wrong]:g}; a probability is from 0 to 1")
     chance = Chance(shares, config.seed)
-    return KeepRules(thresholds(config), config.filter.baseline, config.filter.leak == "drop", chance)
+    limit, drop_leaks = config.generate.limit_per_tool, config.filter.leak == "drop"
+    return KeepRules(thresholds(config), config.filter.baseline, drop_leaks, chance, limit)

@@ -121,8 +121,8 @@ def is_pooled(config: Config) -> bool:
     return config.engine.workers != 1 or config.engine.address is not None
 
 
-def do_all(work: Work, names: Collection[str], on_done: OnDone = _ignore) -> None:
-    """Does all chunks of these names: in this process, or by the configured workers.
+def do_all(work: Work, on_done: OnDone = _ignore) -> None:
+    """Does all chunks: in this process, or by the configured workers.
 
     Raises:
         UserError: bad input, a folder that cannot be written, workers that die again and again.
@@ -130,31 +130,32 @@ def do_all(work: Work, names: Collection[str], on_done: OnDone = _ignore) -> Non
     if not is_pooled(work.config):
         share(work, on_done)
         return
-    before = work.finished()
-    for name in names:
-        if name in before:
-            on_done(name, False)
-    missing = {name for name in names if name not in before}
-    if missing:
+    known = {*work.finished()}
+    is_missing = False
+    for chunk in work.chunks():
+        if chunk.name in known:
+            on_done(chunk.name, False)
+        is_missing |= chunk.name not in known
+    if is_missing:
         with _workers(work) as workers:
-            _watch(work, missing, workers, on_done)
+            _watch(work, known, workers, on_done)
 
 
-def _watch(work: Work, missing: set[str], workers: list[_Worker], on_done: OnDone) -> None:
-    """Until nothing is missing; starts workers that died again."""
+def _watch(work: Work, known: set[str], workers: list[_Worker], on_done: OnDone) -> None:
+    """Until a worker has ended well, since then nothing is missing; starts those that died again."""
     deaths = 0
-    while missing:
+    while True:
         time.sleep(POLL_SECONDS)
-        new = missing & {*work.finished()}
-        missing -= new
+        states = [worker.state() for worker in workers]
+        new = {*work.finished()} - known
+        known |= new
         for name in sorted(new):
             on_done(name, True)
+        if not all(states):
+            return
         deaths = 0 if new else deaths
-        states = [worker.state() for worker in workers] if missing else []
-        if states and not any(states) and not missing & {*work.finished()}:
-            raise UserError("engine: the workers found other work than this command; give it again")
-        for worker, state in zip(workers, states, strict=False):
-            if state and state != AT_WORK:
+        for worker, state in zip(workers, states, strict=True):
+            if state != AT_WORK:
                 deaths += 1
                 if deaths > RETRIES:
                     raise UserError(

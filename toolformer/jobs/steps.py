@@ -35,12 +35,12 @@ def step_of(stage: str, config: Config, sources: Sources) -> Step:
     return report(config)
 
 
-def annotate(config: Config) -> Step:
-    """The step that makes shards of scored calls, whatever their documents."""
-    config = replace(config, seed=config.sampling_seed)
+def annotate(config: Config, key: str) -> Step:
+    """The step that makes shards of scored calls of a tool, whatever their documents. No other tool counts."""
+    config = replace(config, seed=config.sampling_seed, tools=[key], tool={key: config.tool[key]})
     inputs = {
         "model": model_state(config.model),
-        "prompts": {key: instantiate.tool_settings(config, key).prompt.fill("") for key in config.tools},
+        "prompts": {key: instantiate.tool_settings(config, key).prompt.fill("")},
         "tools": _tool_files(config, inference=False),
         "paragraphs": config.corpus.paragraphs,
     }
@@ -49,7 +49,10 @@ def annotate(config: Config) -> Step:
 
 def generate(config: Config) -> Step:
     """The step that makes C* of the configured corpus."""
-    inputs: dict[str, Any] = {"annotation": annotate(config), "corpus": documents(config)}
+    inputs: dict[str, Any] = {
+        "annotation": [annotate(config, key) for key in sorted(config.tools)],
+        "corpus": documents(config),
+    }
     if config.heldout_share and not config.heldout.source:
         inputs["heldout"] = config.heldout_share
     if config.filter.chance:  # whose draws are by the seed

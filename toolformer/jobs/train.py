@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow.parquet import read_metadata
 
+from toolformer.annotation.merge import united
 from toolformer.annotation.results import HELDOUT
 from toolformer.calls import ApiCall
 from toolformer.data import Document
@@ -185,7 +186,7 @@ def _threshold(datasets: Sequence[Run]) -> str:
 def _texts(
     config: Config, datasets: Sequence[Run], results: Results
 ) -> tuple[list[str | AnnotatedText], Counter[str]]:
-    """The texts to train on, and how many of them have a call of each tool; a text of two annotations comes twice."""
+    """The texts to train on, and how many of them have a call of each tool."""
     from toolformer.training.data import examples_per_tool
 
     chosen = rows_to_train(results, datasets, config.trainer.limit_per_tool, config.seed)
@@ -219,17 +220,19 @@ def _texts_without_calls(config: Config, datasets: Sequence[Run], results: Resul
 
 
 def rows_to_train(results: Results, datasets: Sequence[Run], limit: int, seed: int) -> list[dict[str, Any]]:
-    """The rows of C* that are trained on, each also with its `plain` text, at most `limit` per tool.
+    """The rows of C* that are trained on, each also with its `plain` text, at most `limit` per tool; a text of several annotations
+    once, with the calls of all.
 
     UserError if the annotations kept no call, are gone or damaged.
     """
     from toolformer.training.data import limit_per_tool
 
-    rows: list[dict[str, Any]] = []
+    annotated: list[list[dict[str, Any]]] = []
     for run in datasets:
         plain = {row["doc_id"]: row["text"] for row in read_dataset(results, run, "dataset_plain.parquet")}
         kept = read_dataset(results, run, "dataset_augmented.parquet")
-        rows += [{**row, "plain": plain[row["doc_id"]]} for row in kept]
+        annotated.append([{**row, "plain": plain[row["doc_id"]]} for row in kept])
+    rows = united(annotated)
     if not rows:
         ids = " and ".join(run.id[:8] for run in datasets)
         raise UserError(f"dataset: run {ids} kept no call; lower filter_threshold, or annotate more texts")

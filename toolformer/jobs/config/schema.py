@@ -147,6 +147,9 @@ class GenerateConfig:
 
     seed: Annotated[int | None, Field(ge=0, lt=2**32), NOTHING] = None  # counts as the annotation's `seed`
     """Of sampling; null is `seed`. With it several trainings, each with a `seed`, learn from one annotation."""
+    limit_per_tool: Annotated[Count | None, Decides("generate")] = None
+    """Texts with a kept call of each tool at most, the first ones of the corpus: a tool that has them is sampled no more.
+    null is all."""
     shard_size: Count = 8
     """Documents that are finished and written together: what an interruption can cost. Another number annotates the texts
     again, unless the annotation is finished."""
