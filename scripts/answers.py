@@ -545,7 +545,7 @@ def time(answers: Answers) -> Table:
     seconds: dict[str, list[float]] = {}
     shared: dict[str, float] = {}
     for run in _annotations(answers):
-        key = next(step.key() for step in run.step.find_all("annotate"))
+        key = tuple(step.key() for step in run.step.find_all("annotate"))
         shared[key] = run.metrics.get("annotation_seconds", 0.0)
     seconds["annotation"] = [*shared.values()]
     for stage, name in (("train", "training_seconds"), ("evaluate", "seconds")):

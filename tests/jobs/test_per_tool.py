@@ -97,7 +97,9 @@ def test_workers_that_reach_a_limit_give_the_same_bytes(generate: Any, tmp_path:
     assert (again.folder / "candidates.parquet").read_bytes() == before
 
 
-def test_shards_of_other_code_are_recorded_as_theirs(generate: Any, monkeypatch: Patch, capsys: Capture) -> None:
+def test_shards_of_other_code_are_recorded_as_theirs(
+    generate: Any, monkeypatch: Patch, capsys: Capture
+) -> None:
     monkeypatch.setattr(annotate, "git_commit", lambda: "c0ffee" * 6)
     first, _ = generate("tools=[calendar]")
     monkeypatch.undo()

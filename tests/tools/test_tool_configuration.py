@@ -146,9 +146,8 @@ TRANSLATED = ["tool@tool.translation=translation_nllb", "tool.translation.implem
 
 
 def annotation_key(tool: str, *words: str) -> str:
-    return steps.annotate(
-        effective(validate(compose("generate", [f"tools=[{tool}]", *words])), "generate")
-    ).key()
+    config = effective(validate(compose("generate", [f"tools=[{tool}]", *words])), "generate")
+    return steps.annotate(config, tool).key()
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ class ScoreConfig:
 
     floor: Finite | None = None
     """The lowest τ_f in nats that the scored losses must serve: where L(ε) − L(e(c, r)), which the gain never exceeds, is
-    lower, L(e(c, ε)) is not computed. null: the lowest filter_threshold of the run's tools."""
+    lower, L(e(c, ε)) is not computed. null: each tool's filter_threshold."""
 
 
 @dataclass
