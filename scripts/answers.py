@@ -543,7 +543,7 @@ def called_by_seed(answers: Answers, arm: str, benchmark: str) -> Table:
 def time(answers: Answers) -> Table:
     """By stage, how many runs there were and how long they took; an annotation that others share counts once."""
     seconds: dict[str, list[float]] = {}
-    shared: dict[str, float] = {}
+    shared: dict[tuple[str, ...], float] = {}
     for run in _annotations(answers):
         key = tuple(step.key() for step in run.step.find_all("annotate"))
         shared[key] = run.metrics.get("annotation_seconds", 0.0)
