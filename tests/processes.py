@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.build import teach, tiny_model, tiny_tokenizer
@@ -138,6 +139,11 @@ class Place:
     def candidates(self, root: Path) -> bytes:
         (path,) = root.glob("generate/*/candidates.parquet")
         return path.read_bytes()
+
+    def candidates_of_all_thresholds(self, root: Path) -> list[Any]:
+        """The candidates of each annotation, without the thresholds that they had to reach."""
+        tables = map(pq.read_table, root.glob("generate/*/candidates.parquet"))
+        return [table.drop_columns(["threshold"]).to_pylist() for table in tables]
 
     def shards(self, root: Path) -> list[str]:
         return sorted(path.stem for path in root.glob("annotate/*/0*.sha256"))
