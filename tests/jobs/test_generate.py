@@ -169,7 +169,7 @@ def test_a_cluster_without_ray_is_refused(
     tmp_path: Path, refused: Refused, monkeypatch: Patch, stage: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # as Python marks a module that cannot be imported
-    line = refused(stage, f"paths.root={tmp_path}", "engine.address=auto")
+    line = refused(stage, f"paths.root={tmp_path}", "engine.address=auto", "system=model")
     assert "engine.address needs Ray, which is not installed: make setup EXTRA=ray" in line
 
 

@@ -13,7 +13,7 @@ from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.jobs import annotate
 from toolformer.jobs.annotate import Annotating, Texts
-from toolformer.jobs.config import compose, validate
+from toolformer.jobs.config import compose, effective, validate
 from toolformer.jobs.share import Chunk
 from toolformer.results import Results, Run
 
@@ -113,7 +113,7 @@ def test_shards_of_other_code_are_recorded_as_theirs(
 
 def test_a_worker_that_finds_another_tool_refuses(tmp_path: Path) -> None:
     """Such as one that was started when the tool's file had been edited."""
-    config = validate(compose("generate", smoke_words(tmp_path)))
+    config = effective(validate(compose("generate", smoke_words(tmp_path))), "generate")
     work = Annotating(config, {"calendar": tmp_path / "0123456789abcdef"}, Texts(config))
     with pytest.raises(UserError, match="tool.calendar: its files have changed since this command began"):
         work.do(work.load(), Chunk("calendar/one", [Document("d", "x")]))
