@@ -25,7 +25,6 @@ from toolformer.errors import UserError, near
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.jobs.evaluate import LADDER
 from toolformer.reporting.formatting import in_table_order, title_of, tool_name
-from toolformer.reporting.frame import seeds_of
 from toolformer.reporting.pairing import (
     Row,
     Seeds,
@@ -38,6 +37,7 @@ from toolformer.reporting.pairing import (
     unit_of,
 )
 from toolformer.reporting.reader import explained_tasks
+from toolformer.reporting.select import seeds_of
 from toolformer.reporting.table import Cell, p_cell
 from toolformer.results import Results, Run
 from toolformer.statistics.crossed import LEVEL, Effect

@@ -21,7 +21,7 @@ from toolformer.data import Document
 from toolformer.reporting import tables
 from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.table import Table
-from toolformer.results import Folder, Results, Run, RunInfo
+from toolformer.results import Dataset, Folder, Results, Run, RunInfo
 from toolformer.step import Step
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -52,6 +52,7 @@ class Runs(Results):
         made_from: Run | Step | None = None,
         settings: Mapping[str, Any] | None = None,
         inputs: Mapping[str, Any] | None = None,
+        questions: str = "",
         **facts: Any,
     ) -> Run:
         """A run; `settings` are those of its step, without which it equals no other."""
@@ -76,6 +77,8 @@ class Runs(Results):
                         folder.metrics({name: value})
                 for task, values in tasks.items():
                     folder.task(task, values)
+                    if questions:
+                        folder.datasets(Dataset(task, questions, "evaluation", task, 1))
                 folder.add_facts(**{"git_commit": "c0ffee", "device": "", "device_name": "", **facts})
                 for name, path in (files or {}).items():
                     (folder.path / name).parent.mkdir(exist_ok=True)
@@ -269,14 +272,27 @@ def evaluated(
     seed: int = 0,
     k: int | None = 10,
     file: Path | None = None,
+    questions: str = "all",
+    settings: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Run:
-    """An evaluation, `file` with its samples of SVAMP."""
-    facts = {"system": system, "k": k, "policy": str(k), "comparison": "same", "dtype": "bfloat16"}
-    facts |= {"device_name": "A Processor", **more}
+    """An evaluation, `file` with its samples of SVAMP; `settings` are those of its answers."""
+    facts = {
+        "system": system,
+        "k": k,
+        "policy": str(k),
+        "dtype": "bfloat16",
+        "device_name": "A Processor",
+        **more,
+    }
     files = {"samples/svamp.parquet": file} if file else {}
     metrics = {"parameters": SIZES.get(model, 124e6), **metrics}
-    return runs.add("evaluate", metrics, files, {"model": model, "seed": seed}, made_from=training, **facts)
+    asked = {"system": system, "model": model, "k": k, "wording": more.get("wording"), **(settings or {})}
+    inputs = {"training": training.step} if training else {}
+    inputs = {"answers": Step("answer", 1, asked, inputs)}
+    config = {"model": model, "seed": seed}
+    return runs.add("evaluate", metrics, files, config, inputs=inputs, questions=questions, **facts)
 
 
 def answered(

@@ -20,8 +20,8 @@ from tests.runs import (
 from toolformer.benchmarks import TASKS
 from toolformer.reporting import console, outcome_tables, reader, tables
 from toolformer.reporting.data import Evidence
-from toolformer.reporting.frame import BASELINE, TABLES
 from toolformer.reporting.score_tables import SCORE_TABLES
+from toolformer.reporting.select import BASELINE
 from toolformer.reporting.setting_tables import by_threshold
 from toolformer.step import Step
 
@@ -43,7 +43,7 @@ def test_a_table_shows_the_largest_comparable_group(store: Runs) -> None:
     training = trained(store)
     evaluated(store, "model", accuracy("svamp", 4.0))
     evaluated(store, "toolformer", accuracy("svamp", 12.0) | accuracy("nq", 1.0), training)
-    evaluated(store, "toolformer", accuracy("svamp", 90.0, n=20), training, comparison="only twenty")
+    evaluated(store, "toolformer", accuracy("svamp", 90.0, n=20), training, questions="only twenty")
     evidence = reader.read_evidence(store)
     assert values(evidence) == {"model": 4.0, "toolformer": 12.0}
     (left_out,) = evidence.remarks
@@ -52,14 +52,14 @@ def test_a_table_shows_the_largest_comparable_group(store: Runs) -> None:
         and "(SVAMP, n = 20)" in left_out
         and "compare RUN RUN" in left_out
     )
-    evaluated(store, "model", accuracy("svamp", 80.0, n=20), comparison="only twenty")
+    evaluated(store, "model", accuracy("svamp", 80.0, n=20), questions="only twenty")
     assert values(store) == {"model": 4.0, "toolformer": 12.0}, "the smaller one is newer"
-    evaluated(store, "model", accuracy("svamp", 5.0, n=9000), comparison="many")
+    evaluated(store, "model", accuracy("svamp", 5.0, n=9000), questions="many")
     assert values(store) == {"model": 4.0, "toolformer": 12.0}, "the larger one compares nothing"
-    evaluated(store, "toolformer", accuracy("svamp", 13.0, n=9000), training, comparison="many")
+    evaluated(store, "toolformer", accuracy("svamp", 13.0, n=9000), training, questions="many")
     assert values(store) == {"model": 5.0, "toolformer": 13.0}
     assert values(store, "nq") == {"toolformer": 1.0}  # another table, other settings
-    evaluated(store, "model", accuracy("svamp", 7.0), experiment="two", comparison="only twenty")
+    evaluated(store, "model", accuracy("svamp", 7.0), experiment="two", questions="only twenty")
     assert values(store, experiment="two") == {"model": 7.0}
 
 
@@ -86,7 +86,7 @@ def test_a_systems_figures_are_of_one_training_and_model(store: Runs) -> None:
     assert evidence.trained["augmented"][0].id == long.id
     assert evidence.sizes["gpt2-large", "toolformer", "svamp"].value == 50.0
     assert [run.title for run in evidence.sampled][:2] == ["Toolformer, gpt2-large", "Toolformer"]
-    evaluated(store, "toolformer", accuracy("svamp", 9.0) | size, larger, comparison="other tools")
+    evaluated(store, "toolformer", accuracy("svamp", 9.0) | size, larger, questions="other tools")
     evidence = reader.read_evidence(store)  # figure 4 draws comparable evaluations of every size
     assert evidence.sizes["gpt2-large", "toolformer", "svamp"].value == 50.0
     assert evidence.parameters == {"gpt2": 124e6, "gpt2-large": 775e6}
@@ -116,7 +116,7 @@ def test_a_small_sweep_over_k_takes_no_row_away(store: Runs) -> None:
             accuracy("svamp", 70.0, n=10) | {"svamp/n_ac": 5.0},
             training,
             k=k,
-            comparison="ten",
+            questions="ten",
         )
     evidence = reader.read_evidence(store)
     assert values(evidence) == {"model": 4.0, "toolformer_disabled": 5.0, "toolformer": 78.0}
@@ -159,7 +159,7 @@ def test_runs_that_differ_only_in_their_seed_are_one_row(tmp_path: Path, limited
     # A training with other settings is no further seed.
     store = Runs()
     evaluated(store, "toolformer", accuracy("svamp", 99.0), trained(store, seed=2, replicate="another"))
-    evaluated(store, "toolformer", accuracy("svamp", 99.0), comparison="others")
+    evaluated(store, "toolformer", accuracy("svamp", 99.0), questions="others")
     evidence = reader.read_evidence(of_seeds(store, tmp_path / "two", (0, 1), limited))
     assert len(evidence.scores["toolformer", "svamp"].runs) == 2 and evidence.remarks[-1].startswith(
         "Left out: 2 "
@@ -184,15 +184,15 @@ def test_a_sweep_over_k_stands_in_table_9_alone(store: Runs) -> None:
 
 
 def asked_in(
-    store: Runs, wording: str, score: float, share: float, of: str = "same", system: str = "toolformer"
+    store: Runs, wording: str, score: float, share: float, n: int = 1000, system: str = "toolformer"
 ) -> None:
     """An evaluation in a wording, on SVAMP and a perplexity."""
-    metrics = accuracy("svamp", score, calculator=share) | {"heldout_perplexity/perplexity": score}
-    evaluated(store, system, metrics, wording=wording, comparison=of)
+    metrics = accuracy("svamp", score, n, calculator=share) | {"heldout_perplexity/perplexity": score}
+    evaluated(store, system, metrics, wording=wording, questions=wording)
 
 
 def test_wordings_are_in_their_own_table_alone(store: Runs) -> None:
-    asked_in(store, "a", 99.0, 0.9, of="other limit")
+    asked_in(store, "a", 99.0, 0.9, n=10)
     asked_in(store, "paper", 10.0, 0.25)
     asked_in(store, "a", 16.0, 0.75)
     asked_in(store, "b", 7.0, 0.5)
@@ -213,6 +213,35 @@ def test_wordings_are_in_their_own_table_alone(store: Runs) -> None:
     for wording in "cd":
         asked_in(alone, wording, 12.0, 0.25)
     assert values(alone) == {"toolformer": 10.0}, "the newest is in other words"
+
+
+def test_a_row_of_another_arm_is_named(store: Runs) -> None:
+    """Two indexes: the one that answered most is the row, the other stands in where that was not measured."""
+    training = trained(store)
+    first = evaluated(store, "toolformer", accuracy("svamp", 12.0) | accuracy("nq", 3.0), training)
+    without = {"index": "without"}
+    other = evaluated(
+        store, "toolformer", accuracy("nq", 5.0) | accuracy("webqs", 7.0), training, settings=without
+    )
+    evaluated(store, "toolformer", accuracy("mawps", 1.0), training)
+    evidence = reader.read_evidence(store)
+    assert [values(evidence, task)["toolformer"] for task in ("svamp", "nq", "webqs")] == [12.0, 3.0, 7.0]
+    assert f"Toolformer answered WebQS with other settings than " in evidence.remarks[-1]
+    assert other.id[:8] in evidence.remarks[-1] and first.id[:8] not in evidence.remarks[-1]
+
+
+def test_two_annotations_are_not_mixed_in_a_cell(store: Runs) -> None:
+    """The same trainings on calls that were sampled again, of which there are fewer."""
+    for sampled_by, seeds, score in ((0, (0, 1, 2), 10.0), (1, (0, 1), 90.0)):
+        annotate = Step("annotate", 1, {"seed": sampled_by})
+        for seed in seeds:
+            training = trained(
+                store, seed=seed, dataset=Step("generate", 1, {}, {"annotation": annotate}), replicate="same"
+            )
+            evaluated(store, "toolformer", accuracy("svamp", score), training, seed=seed)
+    evidence = reader.read_evidence(store)
+    assert values(evidence) == {"toolformer": 10.0}
+    assert len(evidence.scores["toolformer", "svamp"].runs) == 3
 
 
 def test_toolformer_by_threshold_where_all_else_is_equal(
@@ -315,7 +344,7 @@ def test_other_data_of_a_benchmark_is_another_comparison(store: Runs) -> None:
         ("model", 4.0, "a", None), ("toolformer", 12.0, "a", training), ("model", 5.0, "b", None),
     ):  # fmt: skip
         metrics = accuracy("svamp", score)
-        evaluated(store, system, metrics, of, inputs={"data": {"svamp/svamp.jsonl": digest}})
+        evaluated(store, system, metrics, of, questions=digest)
     assert values(store) == {"model": 4.0, "toolformer": 12.0}
 
 
@@ -331,19 +360,6 @@ def test_trainings_asked_the_same_questions_are_all_compared(store: Runs, tmp_pa
     assert compared.seeds == (3, 3) and compared.comparison.difference.value == pytest.approx(51)
 
 
-def test_a_table_has_every_benchmark_of_a_data_folder(store: Runs) -> None:
-    training = trained(store)
-    data = {"svamp/svamp.jsonl": "a", "mawps/mawps_full.jsonl": "b"}
-    for system, of in (("model", None), ("toolformer", training)):
-        evaluated(store, system, accuracy("svamp", 4.0) | accuracy("mawps", 5.0), of, inputs={"data": data})
-    evidence = reader.read_evidence(store, None)
-    assert [values(evidence, task) for task in ("svamp", "mawps")] == [
-        {"model": 4.0, "toolformer": 4.0},
-        {"model": 5.0, "toolformer": 5.0},
-    ]
-
-
 def test_every_benchmark_is_shown_in_one_table() -> None:
     shown = [task for table in SCORE_TABLES for task in (*table.tasks, *table.english.values())]
     assert sorted(shown) == sorted(TASKS)
-    assert sorted(task for table in TABLES for task in table) == sorted(TASKS)

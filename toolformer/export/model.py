@@ -17,7 +17,7 @@ from toolformer.export.folders import CARD, export_folder
 from toolformer.jobs.outputs import model_folder
 from toolformer.jobs.train import summary
 from toolformer.reporting.formatting import title_of
-from toolformer.reporting.frame import scores
+from toolformer.reporting.select import scores
 from toolformer.results import Results, Run
 from toolformer.results.provenance import model_name
 from toolformer.storage import atomic_write, sha256

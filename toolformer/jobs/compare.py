@@ -14,8 +14,8 @@ from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError, near
 from toolformer.evaluation.metrics import GOLD_NATS
 from toolformer.jobs.config.keys import default_of
-from toolformer.reporting.frame import SAME_BUT_SEED, frame, seeds_of
 from toolformer.reporting.pairing import Row, Seeds, TaskComparison, compare_measures, corrected, read_samples
+from toolformer.reporting.select import arm_of, seeds_of
 from toolformer.reporting.table import Cell, Column, Content, Table, p_cell
 from toolformer.results import Results, Run
 
@@ -54,9 +54,7 @@ def find_runs(
     runs = {run.id: run for part in reference.split(",") for run in _named(results, part, experiment, seed)}
     if len(runs) == 1:
         return [*runs.values()]
-    trained = {run.id: run for run in results.runs("train")}
-    cells = frame([*runs.values()], trained, {}).drop_duplicates("id")
-    kinds = [*cells.drop_duplicates(SAME_BUT_SEED).run]
+    kinds = [*{arm_of(run): run for run in reversed(runs.values())}.values()][::-1]
     if len(kinds) > 1:
         hint = ""
         keys = [key for key in _differing(kinds[:1], kinds[1:2]) if key.rpartition(".")[2] != "seed"][:6]
@@ -66,7 +64,7 @@ def find_runs(
             f"compare: the runs of {reference} differ in more than their seed "
             f"({', '.join(keys) or 'the data that they were trained on'}){hint}"
         )
-    return [*cells.sort_values(["seed", "sampled_by"], kind="stable").run]
+    return sorted(runs.values(), key=seeds_of)
 
 
 def _named(results: Results, reference: str, experiment: str | None, seed: int | None) -> list[Run]:

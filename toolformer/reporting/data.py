@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolformer.reporting.frame import Thresholds
 from toolformer.reporting.pairing import TaskComparison
+from toolformer.reporting.select import Thresholds
 from toolformer.reporting.table import Passage
 from toolformer.results import Run
 

@@ -14,9 +14,9 @@ from toolformer.reporting import paper
 from toolformer.reporting.data import Annotation, Evidence, Points, Score
 from toolformer.reporting.escape import clean
 from toolformer.reporting.formatting import SYSTEMS, in_dtypes, in_order, in_table_order, title_of, tool_name
-from toolformer.reporting.frame import SCALED
 from toolformer.reporting.ladder import picture
 from toolformer.reporting.plots import INK
+from toolformer.reporting.select import SCALED
 from toolformer.reporting.table import Figure
 
 SCALING_GROUPS = {"lama": "LAMA", "math": "Math", "qa": "QA"}

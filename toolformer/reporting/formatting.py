@@ -10,7 +10,7 @@ from toolformer.data.assets import ASSETS
 from toolformer.decoding import settings
 from toolformer.reporting import paper
 from toolformer.reporting.data import Score
-from toolformer.reporting.frame import BASELINE
+from toolformer.reporting.select import BASELINE
 from toolformer.reporting.table import DASH, Cell, Table
 from toolformer.results import Run
 from toolformer.statistics.intervals import wilson

@@ -21,8 +21,8 @@ from toolformer.reporting.formatting import (
     share_cell,
     title_of,
 )
-from toolformer.reporting.frame import DEFAULT_POLICY
 from toolformer.reporting.pairing import PAIRS, is_significant
+from toolformer.reporting.select import DEFAULT_POLICY
 from toolformer.reporting.table import Cell, Table, Value, cell, number_columns, p_cell, text_columns
 from toolformer.results import Run
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from toolformer.data.parquet import read_table
 from toolformer.errors import UserError
 from toolformer.evaluation.metrics import GOLD_NATS
-from toolformer.reporting.frame import BASELINE
+from toolformer.reporting.select import BASELINE
 from toolformer.statistics.crossed import LEVEL, holm
 from toolformer.statistics.intervals import Answers, Interval, perplexity_interval, score_interval
 from toolformer.statistics.paired import Comparison, compare

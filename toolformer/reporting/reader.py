@@ -1,4 +1,4 @@
-"""Reads the runs' folders into the plain data of a report. `frame` decides which runs count."""
+"""Reads the runs' folders into the plain data of a report. `select` decides which runs count."""
 
 import json
 from collections import Counter
@@ -18,12 +18,14 @@ from toolformer.evaluation.ladder.classes import CLASSES
 from toolformer.reporting import candidate_stats
 from toolformer.reporting.data import NEWEST, Annotation, Evidence, Points, Sampled, Score
 from toolformer.reporting.formatting import SYSTEMS, title_of
-from toolformer.reporting.frame import (
+from toolformer.reporting.pairing import compare_systems, over_seeds, read_samples
+from toolformer.reporting.select import (
     DEFAULT_POLICY,
     FIGURE4,
     Runs,
     Seeds,
     Selection,
+    arm_of,
     faults,
     frame,
     scores,
@@ -32,7 +34,6 @@ from toolformer.reporting.frame import (
     source,
     thresholds,
 )
-from toolformer.reporting.pairing import compare_systems, over_seeds, read_samples
 from toolformer.results import Damaged, Results, Run
 
 Files = Mapping[tuple[str, str], Path]
@@ -110,14 +111,31 @@ def _remarks(cells: DataFrame, selection: Selection) -> Iterator[str]:
         more = ", ..." * (len(left_out) > 5)
         yield (
             f"Left out: {len(left_out):,} other finished evaluation{'s' * (len(left_out) > 1)}: {', '.join(named)}{more}. A "
-            "table shows one model, one training and, of the groups of equal settings, the one with most questions, with the "
-            "newest run in each cell; toolformer compare RUN RUN reports which keys differ."
+            "row is the arm with most results, a column the set of questions that most rows answered, and a cell the newest run per "
+            "seed; toolformer compare RUN RUN reports which keys differ."
         )
+    yield from _further_arms(shown)
     for name, task, run in ((*cell, run) for cell, runs in shown.items() for run in runs):
         if faults(run, task):
             yield (
                 f"{SYSTEMS.get(name, name)} on {title_of(task)}: a tool or server failed in {faults(run, task):,} of "
                 f"{round(run.tasks[task].get('n', 0)):,} answers of run {run.id[:8]}; they are scored as they are."
+            )
+
+
+def _further_arms(shown: Mapping[tuple[str, str], Seeds]) -> Iterator[str]:
+    """Names the benchmarks for which a row shows an evaluation with other settings than for its others."""
+    for row in dict.fromkeys(row for row, _ in shown):
+        arms: dict[str, list[str]] = {}
+        for (name, task), runs in shown.items():
+            if name == row:
+                arms.setdefault(arm_of(runs[0]), []).append(task)
+        first, *others = sorted(arms.values(), key=len, reverse=True)
+        for tasks in others:
+            pair = " ".join(shown[row, each[0]][0].id[:8] for each in (first, tasks))
+            yield (
+                f"{SYSTEMS.get(row, row)} answered {', '.join(map(title_of, tasks))} with other settings than "
+                f"{title_of(first[0])}; toolformer compare {pair} reports which keys differ."
             )
 
 

@@ -20,8 +20,8 @@ from toolformer.reporting.formatting import (
     shown_sizes,
     title_of,
 )
-from toolformer.reporting.frame import BASELINE, ENGLISH
 from toolformer.reporting.outcome_tables import signs
+from toolformer.reporting.select import BASELINE, ENGLISH
 from toolformer.reporting.table import Cell, Column, Table, text_columns
 
 _NOT_THE_PAPERS = "Not the paper's data, so there are no figures of the paper."

@@ -51,6 +51,11 @@ def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> 
         command=str(record.get("command", "")),
         experiments=frozenset(names_of(folder)),
         digests={str(name): str(digest) for name, digest in mapping(result.get("digests")).items()},
+        questions={
+            str(data["name"]): str(data["digest"])
+            for data in result.get("datasets", ())
+            if data["context"] == "evaluation"
+        },
         parent=str(record.get("parent", "")),
         read={str(run_id): str(state) for run_id, state in mapping(result.get("read")).items()},
         reduced={str(name): str(digest) for name, digest in mapping(result.get("reduced")).items()},

@@ -56,6 +56,8 @@ class Run:
     """The values of `name` under which it was asked for."""
     digests: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of each of its files, by name relative to the folder."""
+    questions: Mapping[str, str] = field(default_factory=dict)
+    """Of an evaluation, the digest of each benchmark's questions."""
     parent: str = ""
     """The id of the sweep that it belongs to."""
     read: Mapping[str, str] = field(default_factory=dict)

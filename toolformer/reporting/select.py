@@ -1,23 +1,31 @@
 """Evaluations as one frame of cells, and which of them a report shows. Pure functions of runs, which come newest first.
 
-A cell is one benchmark of one evaluation. A report shows one model M and one training of it per kind of data, with those
-that differ only in the seed. A table shows evaluations with the same `comparison` (questions, tools, decoding limits,
-dtype), and in each of its cells the newest of them per seed. Only the table of wordings has wordings other than the paper's.
+A cell is one benchmark of one evaluation. A report shows one model M, the one with most cells. Two rules choose the rest:
+
+1. **A row is an arm**: the evaluations whose answers have the same key but for seeds. Of several arms for one row a report shows the
+   one with most cells; of equals that with the paper's k, then the newest. Another one is shown where that was not measured, and named.
+2. **A column is the set of questions that most rows answered**, by its digest; of equals the largest, then the newest. Where each seed
+   chose its own questions, each has such a set.
+
+In each cell are the newest runs per seed, and one in which tools were broken only if there is no other.
 """
 
+import hashlib
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pandas import DataFrame, Series, concat
 
-from toolformer.benchmarks import GROUPS, PAPER, TASKS
-from toolformer.benchmarks.declared import data_files, is_perplexity
+from toolformer.benchmarks import GROUPS, PAPER
+from toolformer.benchmarks.declared import is_perplexity
 from toolformer.decoding.settings import PAPER_SYSTEMS, trained_on
 from toolformer.evaluation.metrics import FAULTS
 from toolformer.results import Run
 from toolformer.results.run import MAIN
+from toolformer.step import Step
 
 Thresholds = tuple[tuple[str, float], ...]
 """τ_f of each tool."""
@@ -26,23 +34,12 @@ Seeds = Sequence[Run]
 Runs = Mapping[str, Run]
 """By id."""
 COLUMNS = [
-    *"run id task system policy k wording baseline comparison content data model".split(),
+    *"run id task system policy k wording baseline arm annotated questions data model".split(),
     *"training training_family before_filter thresholds sampled_by seed faults parameters n".split(),
 ]
-"""Of a frame. A cell's `training` is an id, `training_family` the key of the trainings that differ only in the seed, `before_filter`
-of those that differ in τ_f too; `content` identifies the files that the benchmark was read from; `sampled_by` is the seed that chose
-the questions, `seed` that of the training, if any."""
-SAME_BUT_SEED = [
-    "comparison",
-    "content",
-    "wording",
-    "system",
-    "baseline",
-    "policy",
-    "training_family",
-    "model",
-]
-"""The columns in which evaluations are equal that differ only in their seed."""
+"""Of a frame. A cell's `arm` is the key of its answers without seeds, `annotated` the same with the seed of the annotation; `questions` is
+the digest of those that were asked, `sampled_by` the seed that chose them; `training` is an id, `training_family` the key of the
+trainings that differ only in the seed, `before_filter` of those that differ in τ_f too; `seed` is that of the training, if any."""
 BASELINE = "baseline "
 """Precedes a baseline's name in place of a system's key, which contains no blank."""
 DEFAULT_POLICY = "10"
@@ -53,13 +50,6 @@ SCALED = ("toolformer", "toolformer_disabled")
 """The systems of Figure 4."""
 ENGLISH = ("mlqa_en", "xquad_en")
 """Foreign benchmarks' questions in English, to English paragraphs."""
-TABLES = (
-    *(GROUPS[name] for name in ("lama", "math", "qa", "xquad", "temporal", "perplexity")),
-    ("arithmetic",),
-    (*GROUPS["mlqa"], *GROUPS["mlqa_all_en"]),
-    ENGLISH,
-)
-"""The benchmarks that share a table; all custom ones share another."""
 _THRESHOLDS = ["seed", "tool.*.filter_threshold", "score.floor"]
 
 
@@ -93,7 +83,8 @@ def frame(evaluated: Sequence[Run], trained: Runs, annotated: Runs) -> DataFrame
             "run": run,
             "id": run.id,
             "system": system,
-            "comparison": run.facts.get("comparison", ""),
+            "arm": arm_of(run),
+            "annotated": arm_of(run, but=("annotate",)),
             "k": run.facts.get("k") if system == "toolformer" else None,
             "policy": run.facts.get("policy", DEFAULT_POLICY),
             "wording": run.facts.get("wording", PAPER),
@@ -111,7 +102,7 @@ def frame(evaluated: Sequence[Run], trained: Runs, annotated: Runs) -> DataFrame
         rows += [
             {
                 **facts,
-                "content": _content_of(run, task),
+                "questions": run.questions.get(task, ""),
                 "task": task,
                 "faults": faults(run, task),
                 "n": run.tasks[task].get("n", 0),
@@ -126,15 +117,28 @@ def scores(run: Run) -> dict[str, float]:
     return {task: metrics[name] for task, metrics in run.tasks.items() for name in MAIN if name in metrics}
 
 
-def _content_of(run: Run, task: str) -> str:
-    """What identifies the content of the files that a benchmark was read from."""
-    inputs = run.step.inputs
-    if task == "heldout_perplexity":
-        return str(inputs.get("heldout", ""))
-    names = {name for files in data_files(task) for name in files}
-    return " ".join(
-        f"{name}={digest}" for name, digest in sorted(dict(inputs.get("data") or {}).items()) if name in names
-    )
+def arm_of(run: Run, but: Collection[str] = ()) -> str:
+    """The key of an evaluation's answers without seeds, and the wording of their prompts: runs of one arm differ only in seeds.
+
+    Args:
+        but: names of steps whose seeds count.
+    """
+    step = run.step.find("answer") or run.step
+    key = json.dumps([_seedless(step, but), run.facts.get("wording", PAPER)], sort_keys=True)
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _seedless(step: Step, but: Collection[str]) -> dict[str, Any]:
+    """A step in plain types, without the seeds of it and of the steps that it was made from."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list):
+            return [plain(part) for part in value]
+        return _seedless(value, but) if isinstance(value, Step) else value
+
+    kept = {name: value for name, value in step.settings.items() if name != "seed" or step.name in but}
+    inputs = {name: plain(value) for name, value in step.inputs.items()}
+    return {"name": step.name, "version": step.version, "settings": kept, "inputs": inputs}
 
 
 def seeds_of(run: Run) -> tuple[int, int]:
@@ -179,17 +183,14 @@ def select(cells: DataFrame, further: DataFrame) -> Selection:
     worded = _keep_one_training(of_model)
     paper_worded = worded[worded.wording == PAPER]
     called = paper_worded if len(paper_worded) else worded
-    policy = _policy(called)
+    policy = _policy(called[called.system == "toolformer"])
     trained = worded[worded.data != ""].sort_values("seed", kind="stable").drop_duplicates("data")
     trainings = dict(zip(trained.data, trained.training, strict=True))
     at_policy = of_model[(of_model.wording == PAPER) & (_rows(of_model, policy) == "toolformer")]
     worded = worded.assign(row=_rows(worded, policy))
     paper_worded = worded[worded.wording == PAPER]
-    scored: dict[Any, Seeds] = {}
-    for table in (*TABLES, {*paper_worded.task} - {*TASKS}):
-        scored |= comparable(paper_worded[paper_worded.task.isin(table) & (paper_worded.row != "")], ["row"])
     tables = {
-        "scores": scored,
+        "scores": comparable(paper_worded[paper_worded.row != ""], ["row"]),
         "by_k": _by_setting(paper_worded[paper_worded.k.notna()], "k"),
         "by_threshold": _by_setting(_keep_one_filter(at_policy, trainings.get("augmented")), "thresholds"),
         "wordings": _wordings(worded[worded.row != ""]),
@@ -199,55 +200,57 @@ def select(cells: DataFrame, further: DataFrame) -> Selection:
 
 
 def comparable(cells: DataFrame, row: list[str]) -> dict[Any, Seeds]:
-    """The cells of a table by row and task: of the largest `comparison` (`_largest`) the newest run per seed.
-
-    Rows share a table if their questions were chosen by the same seed; evaluations of other seeds join theirs. One in which
-    tools were broken counts only if there is no other.
+    """The cells of a table by row and task, chosen by the two rules of this module.
 
     Args:
         row: the columns that name a row.
     """
     if cells.empty:
         return {}
-    comparison = _largest(cells, row)[0]
-    cells = cells[cells.comparison == comparison]
-    # A benchmark is not shown beside itself from other data.
-    contents = {task: _most(table, ["content"], row) for task, table in cells.groupby("task", sort=False)}
-    cells = cells[cells.content == cells.task.map(contents)]
-    common = _most(cells.sort_values("sampled_by", kind="stable"), ["sampled_by"], row)
-    # Further seeds of an untrained model count where a trained one was asked the same.
-    seeds = {common, *(cells.sampled_by[cells.data != ""] if any(cells.data) else cells.sampled_by)}
-    cells = cells[cells.sampled_by.isin(seeds)]
-    # One training may have been asked the questions of several seeds: those of the other rows count.
-    cells = cells.assign(broken=cells.faults > 0, apart=cells.sampled_by != common)
-    cells = cells.sort_values(["broken", "apart"], kind="stable").drop_duplicates([*row, "task", "seed"])
+    cells = _keep_columns(_keep_arms(cells, row), row)
+    # Of two annotations for the same seeds of training the one with more: their runs are not mixed.
+    size = cells.groupby([*row, "annotated"], sort=False).id.transform("nunique")
+    cells = cells.assign(broken=cells.faults > 0, size=-size)
+    cells = cells.sort_values(["broken", "size"], kind="stable").drop_duplicates([*row, "task", "seed"])
     groups = cells.groupby([*row, "task"], sort=False)
-    return {key: [*group.sort_values("seed").run] for key, group in groups if not all(group.apart)}
+    return {key: [*group.sort_values("seed").run] for key, group in groups}
+
+
+def _keep_arms(cells: DataFrame, row: list[str]) -> DataFrame:
+    """The cells of one arm for each row, and of the next one for a benchmark that it was not measured on.
+
+    The first is the one with most benchmarks and sets of questions; of equals that with most runs, then the paper's k, then the
+    newest.
+    """
+    if cells.empty:
+        return cells
+    arms = cells.drop_duplicates([*row, "arm"])[[*row, "arm", "policy"]]
+    asked = cells.drop_duplicates([*row, "arm", "task", "questions"]).groupby([*row, "arm"]).size()
+    runs = cells.groupby([*row, "arm"]).id.nunique()
+    arms = arms.merge(DataFrame({"asked": asked, "runs": runs}).reset_index(), on=[*row, "arm"])
+    arms = arms.assign(calls=arms.policy != "0", is_paper=arms.policy == DEFAULT_POLICY)
+    arms = arms.sort_values(["calls", "asked", "runs", "is_paper"], ascending=False, kind="stable")
+    pairs = arms.merge(cells.drop_duplicates([*row, "arm", "task"])[[*row, "arm", "task"]], on=[*row, "arm"])
+    return cells.merge(pairs.drop_duplicates([*row, "task"])[[*row, "arm", "task"]], on=[*row, "arm", "task"])
 
 
 def _policy(cells: DataFrame) -> str:
-    """The policy of the Toolformer that was measured with most: other systems and questions; of equals the paper's k."""
-    sizes: dict[str, tuple[Any, ...]] = {}
-    for policy in dict.fromkeys(cells.policy[cells.system == "toolformer"]):
-        rows = cells.assign(row=_rows(cells, policy))
-        tables = [
-            _largest(table, ["row"])[1] for _, table in rows[rows.row != ""].groupby("task", sort=False)
-            if (table.row == "toolformer").any()
-        ]  # fmt: skip
-        sizes[policy] = (policy != "0", max(tables), policy == DEFAULT_POLICY)
-    return max(sizes, key=sizes.__getitem__, default=DEFAULT_POLICY)
+    """The policy of the Toolformer with most results (`_keep_arms`)."""
+    kept = _keep_arms(cells, ["system"])
+    return next(iter(kept.policy.value_counts().index), DEFAULT_POLICY)
 
 
-def _largest(cells: DataFrame, row: list[str]) -> tuple[str, tuple[bool, float, int]]:
-    """The `comparison` that a table shows, and its size: one that compares rows before one that cannot, then by its number
-    of questions and of rows; of equals the newest. So a small run does not replace an earlier, larger one.
-    """
-    sizes = {}
-    for key, group in cells.groupby(["comparison", "sampled_by"], sort=False):
-        rows = len(group.drop_duplicates(row))
-        sizes[key] = (rows > 1, float(group.groupby("task").n.max().sum()), rows)
-    largest = max(sizes, key=sizes.__getitem__)
-    return largest[0], sizes[largest]
+def _keep_columns(cells: DataFrame, row: list[str]) -> DataFrame:
+    """The cells of the questions that most rows answered, for each benchmark; of equals the most, then the newest."""
+    named = cells.assign(named=cells[row].astype(str).agg("|".join, axis=1))
+    groups = named.groupby(["task", "questions"], sort=False)
+    sets = DataFrame({
+        "rows": groups.named.nunique(), "n": groups.n.max(), "sampled_by": groups.sampled_by.first(),
+    }).reset_index()  # fmt: skip
+    sets = sets.sort_values(["rows", "n"], ascending=False, kind="stable")
+    best = sets.drop_duplicates("task")[["task", "rows", "n"]]
+    sets = sets.merge(best, on=["task", "rows", "n"]).drop_duplicates(["task", "sampled_by"])
+    return cells.merge(sets[["task", "questions"]], on=["task", "questions"])
 
 
 def _most(cells: DataFrame, key: list[str], values: list[str]) -> Any:
@@ -288,6 +291,8 @@ def _wordings(cells: DataFrame) -> dict[tuple[str, str, str], Seeds]:
     results: dict[tuple[str, str, str], Seeds] = {}
     reworded = {*cells.task[cells.wording != PAPER]}
     cells = cells[cells.task.isin({task for task in reworded if not is_perplexity(task)})]
+    # The digest is of prompts, which differ by wording: here the seed and the number of questions say which they are.
+    cells = cells.assign(questions=cells.sampled_by.astype(str) + " " + cells.n.astype(str))
     for _, table in cells.groupby("task", sort=False):
         rows = comparable(table, ["row", "wording"])
         others = {row for row, wording, _ in rows if wording != PAPER}
