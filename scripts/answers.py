@@ -24,7 +24,7 @@ from toolformer.data.parquet import read_table
 from toolformer.errors import UserError, near
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.jobs.evaluate import LADDER
-from toolformer.reporting.formatting import in_table_order, title_of, tool_name
+from toolformer.reporting.formatting import in_table_order, seeds_note, title_of, tool_name
 from toolformer.reporting.pairing import (
     Row,
     Seeds,
@@ -234,7 +234,8 @@ def gains(
 def _gain(compared: TaskComparison, of: str, over: str, benchmark: str, wording: str) -> dict[str, str]:
     found, estimate = compared.comparison, compared.comparison.difference
     digits = 3 if compared.unit else 1
-    gain = Cell(estimate.value, digits, not compared.unit, low=estimate.low, high=estimate.high)
+    signed, note = not compared.unit, seeds_note(found)
+    gain = Cell(estimate.value, digits, signed, low=estimate.low, high=estimate.high, note=note)
     row = {
         "benchmark": title(benchmark),
         "wording": wording,
@@ -312,7 +313,7 @@ def calls(answers: Answers) -> Table:
     drawn: dict[tuple[str, str], list[list[Row]]] = {}
     for run in _annotations(answers):
         file = answers.results.artifact(run, "candidates.parquet", reduced=True)
-        candidates = read_table(file, ["tool", "status", "kept", "leak", "gain"]).to_pylist()
+        candidates = read_table(file, ["tool", "status", "kept", "leak", "filter_gain"]).to_pylist()
         for tool in run.step.settings.get("tool", {}):
             of_tool = [row for row in candidates if row["tool"] == tool]
             drawn.setdefault((calls_of(run.step), tool), []).append(of_tool)
@@ -333,7 +334,7 @@ def _counted(kept_by: str, tool: str, draws: Sequence[Sequence[Row]]) -> dict[st
         "tool": tool_name(tool),
         **{name: f"{count / len(draws):,.0f}" for name, count in counts.items()},
         "leaking": _percent(bool(row["leak"]) for row in kept),
-        "harmful": _percent(row["gain"] < 0 for row in kept),
+        "harmful": _percent(row["filter_gain"] < 0 for row in kept),
     }
 
 

@@ -226,7 +226,7 @@ def test_a_row_of_another_arm_is_named(store: Runs) -> None:
     evaluated(store, "toolformer", accuracy("mawps", 1.0), training)
     evidence = reader.read_evidence(store)
     assert [values(evidence, task)["toolformer"] for task in ("svamp", "nq", "webqs")] == [12.0, 3.0, 7.0]
-    assert f"Toolformer answered WebQS with other settings than " in evidence.remarks[-1]
+    assert "Toolformer answered WebQS with other settings than " in evidence.remarks[-1]
     assert other.id[:8] in evidence.remarks[-1] and first.id[:8] not in evidence.remarks[-1]
 
 

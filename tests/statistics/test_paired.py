@@ -29,8 +29,9 @@ def test_differences_are_antisymmetric(rows: list[list[tuple[float, float]]]) ->
         there.second - there.first
     )
     ends = there.difference.low, there.difference.high
-    assert ends == pytest.approx((-back.difference.high, -back.difference.low))
-    assert -100 <= ends[0] <= there.difference.value <= ends[1] <= 100
+    turned = [end if end is None else -end for end in (back.difference.high, back.difference.low)]
+    assert ends == (None, None) == tuple(turned) or ends == pytest.approx(tuple(turned))
+    assert ends[0] is None or -100 <= ends[0] <= there.difference.value <= ends[1] <= 100
 
 
 def test_right_and_wrong_of_single_runs_are_tested_by_mcnemar() -> None:
@@ -66,6 +67,25 @@ def test_seeds_with_different_questions_are_tested_over_seeds() -> None:
     assert found.test == OVER_SEEDS and found.p_value == pytest.approx(
         ttest_rel([10, 20, 30], [20, 32, 38]).pvalue
     )
+
+
+def test_seeds_of_two_kinds_get_no_interval() -> None:
+    """Two trainings gain nothing, one much: Student's t would end where the second had fewer than no right answers."""
+
+    def seed(right: int) -> Mapping[str, tuple[float, float]]:
+        return {str(n): (100.0 * (n < right), 1.0) for n in range(100)}
+
+    found = compare([seed(2)] * 3, [seed(2), seed(2), seed(40)])
+    assert (found.difference.low, found.difference.high) == (None, None)
+    assert found.by_seed == (0.0, 0.0, 38.0) and found.p_value is not None and found.p_value > 0.05
+
+
+def test_no_interval_over_seeds_ends_beyond_what_is_possible() -> None:
+    def seed(first: int, right: int) -> Mapping[str, tuple[float, float]]:
+        return {str(n): (100.0 * (first <= n < first + right), 1.0) for n in range(100)}
+
+    found = compare([seed(0, 1)] * 3, [seed(0, 92), seed(5, 95), seed(0, 99)])
+    assert found.difference.high == pytest.approx(100 - found.first)
 
 
 def test_equal_answers_leave_something_open() -> None:

@@ -14,6 +14,7 @@ from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError, near
 from toolformer.evaluation.metrics import GOLD_NATS
 from toolformer.jobs.config.keys import default_of
+from toolformer.reporting.formatting import seeds_note
 from toolformer.reporting.pairing import Row, Seeds, TaskComparison, compare_measures, corrected, read_samples
 from toolformer.reporting.select import arm_of, seeds_of
 from toolformer.reporting.table import Cell, Column, Content, Table, p_cell
@@ -228,7 +229,8 @@ def _row(compared: TaskComparison) -> list[Cell]:
         counts = [Cell(comparison.only_first), Cell(comparison.only_second)]
     finer = 4 if compared.unit else digits
     estimate = comparison.difference
-    difference = Cell(estimate.value, finer, not compared.unit, low=estimate.low, high=estimate.high)
+    signed, note = not compared.unit, seeds_note(comparison)
+    difference = Cell(estimate.value, finer, signed, low=estimate.low, high=estimate.high, note=note)
     return [
         Cell(compared.task),
         Cell(measure),

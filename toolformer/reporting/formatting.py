@@ -14,6 +14,7 @@ from toolformer.reporting.select import BASELINE
 from toolformer.reporting.table import DASH, Cell, Table
 from toolformer.results import Run
 from toolformer.statistics.intervals import wilson
+from toolformer.statistics.paired import Comparison
 
 UNKNOWN = "dtype not recorded"
 T = TypeVar("T", Cell, Table)
@@ -129,6 +130,13 @@ def ordered(known: Iterable[str], order: Iterable[str]) -> list[str]:
 def in_table_order(tasks: Iterable[str]) -> list[str]:
     """The measured tasks, custom ones last (docs/extending.md)."""
     return ordered(tasks, TASK_TITLES)
+
+
+def seeds_note(comparison: Comparison) -> str:
+    """The difference of each seed where there is no interval, as small print."""
+    if comparison.difference.low is not None:
+        return ""
+    return f"seeds {' '.join(Cell(value, 1, is_signed=True).text for value in comparison.by_seed)}"
 
 
 def in_order(tools: Iterable[str]) -> list[str]:

@@ -69,8 +69,8 @@ def verdict(compared: TaskComparison) -> int:
     """1 where the difference is above zero, -1 where it is below: by the corrected p and by the interval; else 0."""
     if not is_significant(compared):
         return 0
-    estimate = compared.comparison.difference
-    return (estimate.low > 0) - (estimate.high < 0)
+    low, high = compared.comparison.difference.low, compared.comparison.difference.high
+    return 0 if low is None or high is None else (low > 0) - (high < 0)
 
 
 def _p(p: float) -> str:

@@ -18,11 +18,12 @@ from toolformer.reporting.formatting import (
     name_of,
     ordered,
     repeats,
+    seeds_note,
     share_cell,
     title_of,
 )
 from toolformer.reporting.pairing import PAIRS, is_significant
-from toolformer.reporting.select import DEFAULT_POLICY
+from toolformer.reporting.select import DEFAULT_POLICY, scores, seeds_of
 from toolformer.reporting.table import Cell, Table, Value, cell, number_columns, p_cell, text_columns
 from toolformer.results import Run
 
@@ -54,10 +55,10 @@ def paired(evidence: Evidence) -> Table:
                 names = cell(SYSTEMS[system], f"against {SYSTEMS[other]}"), title_of(task)
                 rows.append([*names, *_difference(evidence, task, system, other)])
     columns = [*text_columns("System", "Benchmark"), *number_columns(*DIFFERENCE)]
-    scores = (
+    measured = (
         (row, score) for row in SYSTEMS for (other, _), score in evidence.scores.items() if other == row
     )
-    caption = _PAIRED + in_dtypes(((SYSTEMS[row],), score) for row, score in scores)
+    caption = _PAIRED + in_dtypes(((SYSTEMS[row],), score) for row, score in measured)
     title = "Toolformer against the disabled model and the base, example by example"
     return Table.of("paired", "Significance", title, columns, rows, caption, rules)
 
@@ -70,6 +71,7 @@ def _difference(evidence: Evidence, task: str, system: str, other: str) -> list[
         notes.append(f"a {compared.unit}")
     if max(compared.seeds) > 1:
         notes.append(f"({' and '.join(map(str, sorted(set(compared.seeds))))} seeds)")
+    notes.append(seeds_note(comparison))
     digits = 3 if compared.unit else 1 if compared.is_score else 2
     difference = Cell(
         estimate.value,
@@ -79,7 +81,7 @@ def _difference(evidence: Evidence, task: str, system: str, other: str) -> list[
         high=estimate.high,
         n=comparison.n,
         has_n=True,
-        note=" ".join(notes),
+        note=" ".join(filter(None, notes)),
     )
     cells = [
         difference,
@@ -91,6 +93,27 @@ def _difference(evidence: Evidence, task: str, system: str, other: str) -> list[
     measured = task.removesuffix(f"/{GOLD_NATS}")
     first, second = (evidence.scores[row, measured].run.id[:8] for row in (other, system))
     return [replace(made, run=second, command=f"toolformer compare {first} {second}") for made in cells]
+
+
+def by_seed(evidence: Evidence) -> Table:
+    """The score of each seed, of all systems that have several: a mean hides that half of the trainings gain nothing."""
+    several = {key: score for key, score in evidence.scores.items() if len(score.runs) > 1}
+    seeds = sorted({seeds_of(run)[0] for score in several.values() for run in score.runs})
+    rows: list[list[Value]] = []
+    rules = []
+    for task in in_table_order(task for _, task in several):
+        rules.append(len(rows))
+        for system in ordered((row for row, name in several if name == task), SYSTEMS):
+            runs = {seeds_of(run)[0]: run for run in several[system, task].runs}
+            digits = 2 if task.endswith("perplexity") else 1
+            cells = [
+                from_run(Cell(scores(runs[seed])[task], digits), runs[seed]) if seed in runs else Cell("")
+                for seed in seeds
+            ]
+            rows.append([title_of(task), name_of(system), *cells])
+    columns = [*text_columns("Benchmark", "System"), *number_columns(*map(str, seeds), group="seed")]
+    caption = "Percent correct, or perplexity, of each seed: of a trained system that of its training, else of its questions."
+    return Table.of("seeds", "Seeds", "Scores by seed", columns, rows, caption, rules)
 
 
 def cost(evidence: Evidence) -> Table:

@@ -23,7 +23,7 @@ from toolformer.reporting.formatting import (
 )
 from toolformer.reporting.headline import headline
 from toolformer.reporting.ladder import ladder
-from toolformer.reporting.outcome_tables import cost, paired, tool_use
+from toolformer.reporting.outcome_tables import by_seed, cost, paired, tool_use
 from toolformer.reporting.score_tables import SCORE_TABLES, absent, key_of, score_table
 from toolformer.reporting.setting_tables import by_threshold, table9, wordings
 from toolformer.reporting.table import Cell, Column, Content, Figure, Table, Value, text_columns
@@ -38,6 +38,7 @@ def report_content(evidence: Evidence, full: bool = False) -> Content:
         from_run(kept, annotation.run) if annotation else kept,
         *(score_table(evidence, spec, full) for spec in SCORE_TABLES),
         paired(evidence),
+        by_seed(evidence),
         tool_use(evidence),
         wordings(evidence),
         ladder(evidence.ladders),

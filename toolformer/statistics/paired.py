@@ -7,6 +7,7 @@ questions, each seed's difference is a value and Student's t is over seeds.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from scipy.stats import binomtest
 
@@ -22,8 +23,9 @@ class Estimate:
     """A value with its 95 % interval."""
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    """None, as `high`, where the method gives no sound interval: see `compare`."""
+    high: float | None
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,16 @@ class Comparison:
     only_first: int | None = None
     """Answers, of all seeds, that the first has right (or better) and the second not; None for perplexities."""
     only_second: int | None = None
+    by_seed: tuple[float, ...] = ()
+    """The difference of each seed, in percentage points; empty for perplexities."""
 
 
 def compare(first: Sequence[Answers], second: Sequence[Answers], is_perplexity: bool = False) -> Comparison:
     """Compares two sides with one entry per seed, in the same order, each pair with the same questions.
+
+    No interval over seeds ends beyond what is possible: a score is at least 0 and at most 100. Where Student's t would reach beyond
+    zero by more than the lesser score, the seeds are of two kinds (some gain much, some nothing), for
+    which three seeds cover the true mean in 77 % of cases in place of 95: there is no interval, and `by_seed` is to be shown.
 
     Args:
         is_perplexity: answers are log-likelihoods in nats with their units, else scores from 0 to 100.
@@ -84,10 +92,30 @@ def compare(first: Sequence[Answers], second: Sequence[Answers], is_perplexity: 
     }
     if is_binary and len(first) == 1:
         p_value, test = mcnemar(lost, gained), MCNEMAR
-    ends = _ends(effect, differences, is_binary)
-    difference = Estimate(effect.value, *ends)
+    by_seed = tuple(fmean(value for value, _ in run.values()) for run in paired)
+    low, high = _ends(effect, differences, is_binary)
+    is_score = all(0 <= score <= 100 for side in (first, second) for run in side for score, _ in run.values())
+    lesser = min(first_mean, second_mean)
+    if len(first) == 1 or not is_score or not effect.error:
+        difference = Estimate(effect.value, low, high)
+    elif low < -lesser if effect.value >= 0 else high > lesser:
+        difference = Estimate(effect.value, None, None)
+    else:
+        most = 100 - lesser
+        difference = Estimate(effect.value, max(-most, low), min(most, high))
     return Comparison(
-        differences.n, first_mean, second_mean, difference, p_value, test, effect.detectable, lost, gained
+        *(
+            differences.n,
+            first_mean,
+            second_mean,
+            difference,
+            p_value,
+            test,
+            effect.detectable,
+            lost,
+            gained,
+            by_seed,
+        )
     )
 
 
