@@ -30,15 +30,16 @@ class Gain:
     disabled: float
     toolformer: float
     gain: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     seeds: int
     rule: float | None
     """What the rule scores in place of learned calls, if there is one."""
 
     @property
     def label(self) -> str:
-        return f"{self.gain:+.1f}  [{self.low:+.1f}, {self.high:+.1f}]".replace("-", "−")
+        ends = "" if self.low is None else f"  [{self.low:+.1f}, {self.high:+.1f}]"
+        return f"{self.gain:+.1f}{ends}".replace("-", "−")
 
 
 def gains() -> list[Gain]:

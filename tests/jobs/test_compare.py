@@ -12,8 +12,9 @@ from tests.build import Capture, Patch, Refused
 from tests.processes import words
 from toolformer.cli import main
 from toolformer.results import Results
-from toolformer.results.folder import record_digest
+from toolformer.results.folder import write_record
 from toolformer.statistics.paired import mcnemar
+from toolformer.step import Step
 
 
 def test_the_command_prints_tables_and_json(smoke_runs: Path, capsys: Capture, monkeypatch: Patch) -> None:
@@ -108,10 +109,9 @@ def test_wrong_groups_are_one_line(seeds: Path, tmp_path: Path, refused: Refused
     line = refused("compare", f"{models},{baselines}", baselines, f"paths.root={root}")
     assert "differ in more than their seed (system)" in line
     folder = Results(root).get(models.split(",")[0]).folder
-    for name, key, value in (("step", "version", 0), ("result", "facts", {"comparison": "of older code"})):
-        path = folder / f"{name}.json"
-        record = json.loads(path.read_text())
-        record[key] = {**record[key], **value} if isinstance(value, dict) else value
-        path.write_text(json.dumps({**record, "digest": record_digest(record)}))
+    record = json.loads((folder / "step.json").read_text()) | {"version": 0}
+    write_record(folder / "step.json", record)
+    older = folder.rename(folder.with_name(Step.of_json(record).key()))
+    models = models.replace(folder.name, older.name)
     line = refused("compare", models, baselines, f"paths.root={root}")
     assert "seed (the code that scored them); run the commands of the older ones again" in line

@@ -55,7 +55,7 @@ def find_runs(
     runs = {run.id: run for part in reference.split(",") for run in _named(results, part, experiment, seed)}
     if len(runs) == 1:
         return [*runs.values()]
-    kinds = [*{arm_of(run): run for run in reversed(runs.values())}.values()][::-1]
+    kinds = [*{(arm_of(run), run.step.version): run for run in reversed(runs.values())}.values()][::-1]
     if len(kinds) > 1:
         hint = ""
         keys = [key for key in _differing(kinds[:1], kinds[1:2]) if key.rpartition(".")[2] != "seed"][:6]
