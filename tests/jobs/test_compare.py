@@ -115,3 +115,8 @@ def test_wrong_groups_are_one_line(seeds: Path, tmp_path: Path, refused: Refused
     models = models.replace(folder.name, older.name)
     line = refused("compare", models, baselines, f"paths.root={root}")
     assert "seed (the code that scored them); run the commands of the older ones again" in line
+
+
+def test_a_misspelt_system_is_named_before_any_run_is_looked_for(tmp_path: Path, refused: Refused) -> None:
+    said = refused("compare", "latest:model", "latest:toolformr", f"paths.root={tmp_path}")
+    assert "'latest:toolformr' is not a run" in said and "(did you mean toolformer?)" in said

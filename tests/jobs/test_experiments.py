@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.build import GOLDEN, Refused, smoke_words
+from tests.build import GOLDEN, Patch, Refused, smoke_words
+from toolformer.cli import main
 from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.errors import UserError
 from toolformer.evaluation.suite import task_names
 from toolformer.jobs import instantiate as objects
 from toolformer.jobs.config import CONF, compose, effective, validate
-from toolformer.jobs.config.composition import quoted
+from toolformer.jobs.config.composition import for_hydra
 from toolformer.jobs.job import Job
 from toolformer.jobs.plan import plan, survey
 from toolformer.results import Results
@@ -230,9 +231,51 @@ def test_texts_that_look_like_numbers_stay_as_typed() -> None:
     assert read.tool["search"].implementation.retriever.index_path == "123"
     assert read.evaluation.samples == "1e3"
     assert config.seed == 3 and compose("generate", ["heldout.path=null"]).heldout.path is None
-    assert quoted(["name=1e-5,b", "tool.qa.prompt=7"]) == ["name='1e-5',b", "tool.qa.prompt='7'"]
+    assert for_hydra(["name=1e-5,b", "tool.qa.prompt=7"]) == ["name='1e-5',b", "tool.qa.prompt='7'"]
 
 
 @pytest.mark.parametrize("name", ["a@b", "_x", "../x"])
 def test_a_name_that_no_report_could_have_is_refused_early(name: str, refused: Refused) -> None:
     assert f"name is '{name}'; it must be a letter or digit, then" in refused("generate", f"name={name}")
+
+
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: Patch) -> Path:
+    """The folder of a user's experiments, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "conf" / "experiment"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize("word", ["experiment=mine", "+experiment=mine"])
+def test_an_experiment_beside_the_user_is_found(word: str, local: Path) -> None:
+    (local / "mine.yaml").write_text("# @package _global_\nname: mine\nseed: 3\n")
+    (job,) = plan("generate", [word, "paths.root=runs"])
+    assert (job.config.name, job.config.seed) == ("mine", 3)
+    assert not any(override.startswith("hydra.") for override in job.overrides), "found again without a word"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name: mine\n", "mine.yaml must begin with the line: # @package _global_"),
+        ("# @package _global_\nbenchmark: [svamp]\n", "(did you mean benchmarks?)"),
+        ("# @package _global_\ndecoding: {kk: 3}\n", "(did you mean k?)"),
+    ],
+)
+def test_a_mistake_in_a_users_experiment_is_one_line(
+    text: str, said: str, local: Path, refused: Refused
+) -> None:
+    (local / "mine.yaml").write_text(text)
+    assert said in refused("evaluate", "experiment=mine", "paths.root=runs")
+
+
+def test_a_sweep_below_the_home_folder_makes_no_folder_of_that_name(
+    smoke_runs: Path, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    words = [word for word in smoke_words(smoke_runs) if not word.startswith("paths.root")]
+    assert main(["run", "-m", "--plan", *words, "paths.root=~/x", "seed=0"]) == 0
+    assert not (tmp_path / "~").exists()

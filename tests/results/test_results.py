@@ -316,3 +316,16 @@ def test_parts_of_a_killed_process_go_with_the_next_one(tmp_path: Path) -> None:
     part.touch()
     with at_work(results, of):
         assert not part.exists()
+
+
+def test_annotations_that_are_made_again_are_not_all_the_latest(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    one, two = (step("generate", number=number) for number in (1, 2))
+    ids = [made(results, of, command=f"toolformer generate seed={n}") for n, of in enumerate((one, two))]
+    both = Step("train", 1, {}, {"datasets": [one, two]})
+    run = made(results, both, command=f"toolformer train dataset={'+'.join(ids)} checkpoint={ids[0]}")
+    with pytest.raises(UserError) as error:
+        Results(tmp_path, versions={"generate": 2}).resolve("train", run)
+    said = str(error.value)
+    assert "dataset=RUN+RUN checkpoint=latest" in said and not any(run_id in said for run_id in ids)
+    assert "each RUN is the id that an earlier command prints" in said

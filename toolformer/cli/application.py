@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from toolformer.credentials import is_secret, masked, without_credentials
 from toolformer.errors import UsageError, near, one_line
 from toolformer.jobs.config import CONF, register
-from toolformer.jobs.config.composition import VERSION_BASE, composition_errors, quoted
+from toolformer.jobs.config.composition import LOCAL, VERSION_BASE, composition_errors, for_hydra
 from toolformer.jobs.config.keys import suggest
 from toolformer.jobs.config.overrides import masked_overrides
 from toolformer.progress import configure
@@ -114,7 +114,7 @@ def _run_hydra(
         "toolformer.help", lambda *, _root_: describe(_root_).replace("$", "$$") + _FLAGS, replace=True
     )
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller, which prints one line
-    overrides = quoted([argument for argument in arguments if _is_override(argument)])
+    overrides = for_hydra([argument for argument in arguments if _is_override(argument)])
     flags = [argument for argument in arguments if not _is_override(argument)]
     prints_configuration = any(re.match(r"--cfg|-c(?![dnp])|--info|-i", flag) for flag in flags)
     if prints_configuration:  # Hydra prints overrides in more places than one
@@ -172,11 +172,15 @@ def _refuse_misspelt(name: str, arguments: Sequence[str], options: Sequence[str]
 def _current_job(config: DictConfig, arguments: Sequence[str]) -> HydraJob:
     settings = HydraConfig.get()
     typed: Any = OmegaConf.to_container(settings.overrides, resolve=False)
-    search_path = [override for override in typed["hydra"] if override.startswith("hydra.searchpath")]
+    search_path = [
+        override
+        for override in typed["hydra"]
+        if override.startswith("hydra.searchpath") and override != LOCAL
+    ]
     overrides = [*search_path, *typed["task"]]
     if settings.mode != RunMode.MULTIRUN:
         return HydraJob(config, overrides)
-    differing = [override for override in overrides if override not in quoted(arguments)]
+    differing = [override for override in overrides if override not in for_hydra(arguments)]
     return HydraJob(config, overrides, Path(settings.sweep.dir).name, differing)
 
 

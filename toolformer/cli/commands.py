@@ -193,7 +193,7 @@ def index(arguments: list[str]) -> int:
     options = Parser("index", "make a corpus searchable").parsed(
         arguments, "corpus=jsonl corpus.path=FILE index.path=DIR"
     )
-    config = configured("generate", ["corpus.limit=null", *options.overrides])  # all of it by default
+    config = configured("generate", options.overrides)
     from toolformer.jobs import instantiate
     from toolformer.jobs.index import index as build
 

@@ -176,16 +176,17 @@ def _table(runs: Sequence[Run], sources: Mapping[str, Sequence[str]], title: str
     ordered = list(_in_order(runs, sources))
     deepest = max((depth for depth, _ in ordered), default=0)
     table.add_column("run", no_wrap=True, min_width=2 * deepest + 8)
-    names = ("what", "status", "figures", "experiment", "began (UTC)", "minutes")
+    names = ("what", "status", "figures", "seed", "experiment", "began (UTC)", "minutes")
     for name in names if width >= 120 else names[:3]:  # in a narrow terminal they would be cut
         table.add_column(name, overflow="fold", justify="right" if name == "minutes" else "left")
     for depth, run in ordered:
         seconds = run.metrics.get("duration_seconds")
         cells = (
             "  " * depth + run.id[:8],
-            run.name if run.name.startswith(run.stage) else f"{run.stage} {run.name}",
+            _title(run),
             run.status,
             ", ".join(_figure_texts(run)),
+            str(run.seed),
             ", ".join(sorted(run.experiments)),
             f"{run.started:%Y-%m-%d %H:%M}",
             "" if seconds is None else f"{seconds / 60:.1f}",
@@ -193,6 +194,17 @@ def _table(runs: Sequence[Run], sources: Mapping[str, Sequence[str]], title: str
         # As text: what a run holds is neither markup nor an escape sequence.
         table.add_row(*(Text(printable(cell)) for cell in cells[: len(table.columns)]))
     return table
+
+
+def _title(run: Run) -> str:
+    """What a run is; of an annotation also the thresholds, by which annotations of one text differ."""
+    title = run.name if run.name.startswith(run.stage) else f"{run.stage} {run.name}"
+    if run.stage != "generate":
+        return title
+    by_tool = {tool: f"{value:g}" for tool, value in run.thresholds.items()}
+    values = {*by_tool.values()}
+    shown = values.pop() if len(values) == 1 else ", ".join(f"{tool} {by_tool[tool]}" for tool in by_tool)
+    return f"{title} τ_f={shown}" if shown else title
 
 
 def _figure_texts(run: Run) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from toolformer.decoding.settings import SYSTEMS
-from toolformer.errors import UserError, near
+from toolformer.errors import UserError
 from toolformer.evaluation.metrics import GOLD_NATS
 from toolformer.jobs.config.keys import default_of
 from toolformer.reporting.formatting import seeds_note
@@ -19,6 +19,7 @@ from toolformer.reporting.pairing import Row, Seeds, TaskComparison, compare_mea
 from toolformer.reporting.select import arm_of, seeds_of
 from toolformer.reporting.table import Cell, Column, Content, Table, p_cell
 from toolformer.results import Results, Run
+from toolformer.results.store import LATEST, parse_reference
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def find_runs(
     Raises:
         UserError: there is none, it is not a finished evaluation, or several differ in more than their seed.
     """
-    runs = {run.id: run for part in reference.split(",") for run in _named(results, part, experiment, seed)}
+    named = (results.resolve("evaluate", part, experiment, seed) for part in reference.split(","))
+    runs = {run.id: run for run in named}
     if len(runs) == 1:
         return [*runs.values()]
     kinds = [*{(arm_of(run), run.step.version): run for run in reversed(runs.values())}.values()][::-1]
@@ -68,28 +70,16 @@ def find_runs(
     return sorted(runs.values(), key=seeds_of)
 
 
-def _named(results: Results, reference: str, experiment: str | None, seed: int | None) -> list[Run]:
-    return [results.resolve("evaluate", reference.partition(":")[0], experiment, seed, **_facts(reference))]
-
-
-def _facts(reference: str) -> dict[str, Any]:
-    """What `latest:SYSTEM` asks of a run."""
-    name, colon, system = reference.partition(":")
-    if colon and system not in SYSTEMS:
-        raise UserError(
-            f"{reference!r} is not a run; give an id, latest or latest:SYSTEM{near(system, SYSTEMS)}"
-        )
-    return {"system": system} if colon and name == "latest" else {}
-
-
 def _sides(
     results: Results, references: Sequence[str], experiment: str | None, seed: int | None
 ) -> list[list[Run]]:
     """The runs of both sides; of two that are `latest`, the newest that have a benchmark in common."""
+    parts = [part for reference in references for part in reference.split(",")]
+    asked = [parse_reference(part) for part in parts]  # a misspelt one before any is looked for
     sides = [find_runs(results, reference, experiment, seed) for reference in references]
-    if any("," in reference or reference.partition(":")[0] != "latest" for reference in references):
+    if len(parts) > len(references) or any(name != LATEST for name, _ in asked):
         return sides
-    older = (results.runs("evaluate", experiment, **_facts(reference)) for reference in references)
+    older = (results.runs("evaluate", experiment, **facts) for _, facts in asked)
     pairs = itertools.product(*([run for run in runs if seed in (None, run.seed)] for runs in older))
     return next(([[a], [b]] for a, b in pairs if a.tasks.keys() & b.tasks.keys()), sides)
 

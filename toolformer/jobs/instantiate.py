@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import logging
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
@@ -210,7 +211,16 @@ def results(config: Config) -> Results:
         raise UserError(
             f"paths.root: {root} cannot be a folder ({error.strerror or error}); name another"
         ) from error
+    if config.tracking.uri is None and os.environ.get("MLFLOW_TRACKING_URI"):
+        _log_once(
+            "tracking: MLFLOW_TRACKING_URI is not read; add tracking.uri=$MLFLOW_TRACKING_URI to log there"
+        )
     return Results(root, MlflowLogger(config.tracking.uri, root, config.tracking.system_metrics), VERSIONS)
+
+
+@functools.cache
+def _log_once(line: str) -> None:
+    log.info(line)
 
 
 def finished_results(config: Config) -> Results:

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from toolformer.decoding.settings import PAPER_SYSTEMS, SYSTEMS, trained_on
-from toolformer.errors import UserError, near
+from toolformer.errors import UserError
 from toolformer.jobs import steps
 from toolformer.jobs.config import Config, effective
 from toolformer.jobs.job import Job, Sources
 from toolformer.results import Results, Run
+from toolformer.results.store import LATEST
 from toolformer.step import Step
-
-LATEST = "latest"
 
 
 def resolve(stage: str, config: Config, planned: Sequence[Job], results: Results) -> Sources:
@@ -39,25 +38,17 @@ def resolve(stage: str, config: Config, planned: Sequence[Job], results: Results
     return Sources(model=config.model)
 
 
-def named(
-    stage: str, reference: str, config: Config, results: Results, any_seed: bool = False, **facts: Any
-) -> Run:
+def named(stage: str, reference: str, config: Config, results: Results, **facts: Any) -> Run:
     """The finished run that a reference names: an id, its first characters, `latest` or `latest:SYSTEM`.
 
     `latest` is the newest of the configuration's name and seed, with these facts.
 
     UserError if there is none, or it is of another stage or version of the code.
     """
-    name, colon, system = reference.partition(":")
-    if colon and (name != LATEST or system not in SYSTEMS):
-        raise UserError(
-            f"{reference!r} is not a run; give an id, latest or latest:SYSTEM{near(system, SYSTEMS)}"
-        )
-    facts |= {"system": system} if colon else {}
     seed = config.seed
     if stage == "generate" and not config.filter.chance:  # as `Run.seed` has it
         seed = config.sampling_seed
-    return results.resolve(stage, name, config.name, None if any_seed else seed, **facts)
+    return results.resolve(stage, reference, config.name, seed, **facts)
 
 
 def explained(reference: str, config: Config, results: Results) -> Run:

@@ -18,7 +18,8 @@ from typing import Any
 
 from filelock import FileLock
 
-from toolformer.errors import UserError
+from toolformer.decoding.settings import SYSTEMS
+from toolformer.errors import UserError, near
 from toolformer.results.folder import Folder, Listener, RunInfo, add_name, read_json, write_record
 from toolformer.results.reading import mapping, names_of, read_run
 from toolformer.results.run import LOCK, RESULT, RUN_STEPS, STEP, Run, newest_first
@@ -31,6 +32,19 @@ SHORTEST = 6
 """Characters of a run's id that name it."""
 CANDIDATES = 8
 """Runs that a message names at most."""
+
+
+LATEST = "latest"
+
+
+def parse_reference(reference: str) -> tuple[str, dict[str, Any]]:
+    """A run's id, its first characters or `latest`, and the facts that `latest:SYSTEM` asks of it. UserError for another name."""
+    name, colon, system = reference.partition(":")
+    if colon and (name != LATEST or system not in SYSTEMS):
+        raise UserError(
+            f"{reference!r} is not a run; give an id, latest or latest:SYSTEM{near(system, SYSTEMS)}"
+        )
+    return name, {"system": system} if colon else {}
 
 
 class Damaged(UserError):
@@ -168,14 +182,16 @@ class Results:
     def resolve(
         self, stage: str, reference: str, experiment: str | None = None, seed: int | None = None, **facts: Any
     ) -> Run:
-        """The finished run that `reference` names: a run id, at least 6 characters of one, or `latest`.
+        """The finished run that `reference` names: a run id, at least 6 characters of one, `latest` or `latest:SYSTEM`.
 
         `latest` is the newest of this experiment, with this seed and these facts.
 
         Raises:
             UserError: there is none, it is of another stage or version, or it did not finish.
         """
-        if reference == "latest":
+        name, asked = parse_reference(reference)
+        if name == LATEST:
+            facts |= asked
             runs = self.runs(stage, experiment, **facts)
             run = next((run for run in runs if seed in (None, run.seed)), None)
             if run is None:
@@ -209,12 +225,11 @@ class Results:
         steps = [step for step in run.step.all_steps() if step.name in RUN_STEPS]
         runs = [made for step in dict.fromkeys(reversed(steps)) if (made := self.find(step)) and made.command]
         # A later one reads what an earlier one has made by then.
-        commands = [
-            re.sub(r"\b(dataset|checkpoint)=[0-9a-f]+\b", r"\1=latest", made.command) for made in runs
-        ]
+        commands = [_NAMED_RUNS.sub(_newly_made, made.command) for made in runs]
         if len(commands) == 1:
             return f"its command again: {commands[0]}"
-        return f"these commands again, in this order: {'; '.join(commands)}"
+        several = "; each RUN is the id that an earlier command prints" if "RUN+RUN" in commands[-1] else ""
+        return f"these commands again, in this order: {'; '.join(commands)}{several}"
 
     def _named(self, stage: str, reference: str) -> Run:
         matches = [run for run in self.all_runs(*RUN_STEPS) if run.id.startswith(reference)]
@@ -339,6 +354,16 @@ class Results:
                 )  # the first error is the one to report
             raise
         folder.finish()
+
+
+_NAMED_RUNS = re.compile(r"\b(dataset|checkpoint)=(\"?)([0-9a-f]{6,}(?:\+[0-9a-f]{6,})*)\2(?![\w/+])")
+"""An override that names runs by their ids."""
+
+
+def _newly_made(match: re.Match[str]) -> str:
+    """The override, naming the runs that are made again: `latest` names only one."""
+    several = match[3].count("+")
+    return f"{match[1]}={'+'.join(['RUN'] * (several + 1)) if several else 'latest'}"
 
 
 def _folders(path: Path) -> list[Path]:

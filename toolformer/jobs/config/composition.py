@@ -13,8 +13,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from toolformer.errors import UsageError, near
-from toolformer.jobs.config.keys import is_text, suggest
+from toolformer.errors import UsageError, UserError, near
+from toolformer.jobs.config.keys import all_keys, is_text, suggest
 from toolformer.jobs.config.like import repeated
 from toolformer.jobs.config.messages import MOVED, moved, one_line
 from toolformer.jobs.config.overrides import values
@@ -50,22 +50,47 @@ def _compose(stage: str, overrides: Sequence[str]) -> DictConfig:
     register()
     with composition_errors(stage, overrides):
         if GlobalHydra.instance().is_initialized():
-            return hydra.compose("base", quoted(overrides))
+            return hydra.compose("base", for_hydra(overrides))
         with hydra.initialize_config_dir(str(CONF), version_base=VERSION_BASE):
-            return hydra.compose("base", quoted(overrides))
+            return hydra.compose("base", for_hydra(overrides))
 
 
-def quoted(overrides: Sequence[str]) -> list[str]:
-    """The overrides, with quotes around a value of a text key that Hydra would read as a number or a truth value.
+LOCAL = "hydra.searchpath=[file://conf]"
+"""Configuration files of the user's, beside the place where a command is given."""
 
-    Names and the ids of runs may look like numbers: `name=1e-5`, `dataset=52137e92`.
+
+def for_hydra(overrides: Sequence[str]) -> list[str]:
+    """The overrides as Hydra reads them rightly.
+
+    A value of a text key that Hydra would read as a number or a truth value is put into quotes: names and the ids of runs
+    may look like numbers (`name=1e-5`, `dataset=52137e92`). A folder `conf` where the command is given is searched, too.
     """
-    return [_quoted(override) for override in overrides]
+    local = Path("conf")
+    is_searched = any(override.startswith("hydra.searchpath=") for override in overrides)
+    searched = [] if is_searched or not local.is_dir() or local.samefile(CONF) else [LOCAL]
+    _check_experiment(overrides)
+    return [*searched, *map(_quoted, overrides)]
+
+
+def _check_experiment(overrides: Sequence[str]) -> None:
+    """UserError for a user's experiment whose file would be read as a part of the key `experiment`."""
+    for override in overrides:
+        name = override.removeprefix("+").removeprefix("experiment=")
+        file = Path("conf", "experiment", f"{name}.yaml")
+        if name in override and re.fullmatch(r"\w[\w./-]*", name) and file.is_file():
+            text = file.read_text(encoding="utf-8", errors="replace")
+            if not re.search(r"^# *@package +_global_", text, re.MULTILINE):
+                raise UserError(
+                    f"experiment={name}: {file} must begin with the line: # @package _global_ (its keys would be read as parts "
+                    "of experiment)"
+                )
 
 
 def _quoted(text: str) -> str:
     text = text.removeprefix("+") if text.startswith("+experiment=") else text  # base.yaml has the group
     key, sign, value = text.partition("=")
+    if key == "paths.root" and value.startswith("~"):  # Hydra makes a sweep's folder below it
+        return f"{key}={Path(value).expanduser()}"
     parts = value.split(",")  # of a sweep
     if not sign or not any(map(_is_number, parts)) or not is_text(key.lstrip("+")):
         return text
@@ -94,6 +119,12 @@ def composition_errors(stage: str, overrides: Sequence[str]) -> Iterator[None]:
         in_file = re.search(r"full_key: ([\w.]+)", str(error))
         if in_file and in_file[1] in MOVED:
             reason = moved(in_file[1])
+        elif not unknown and in_file and "not in" in reason:
+            last = in_file[1].rpartition(".")[2]
+            hint = suggest(in_file[1], "...", stage) or near(
+                last, [name for key in all_keys() for name in key.name.split(".")]
+            )
+            reason += hint.replace("=...", "")
         elif unknown:
             key = unknown[1]
             reason = _unknown_key(stage, key, values.get(key, "..."))
