@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolformer.lm.batching import by_length, rows_per_batch
+from toolformer.lm.batching import HEAD, by_length, rows_per_batch, shared_heads
 
 
 @settings(max_examples=50, deadline=None)
@@ -21,3 +21,17 @@ def test_batches_hold_every_sequence_once_within_the_budgets(
         if len(batch) > 1:
             assert len(batch) * max(lengths[n] for n in batch) <= tokens
             assert sum(rows[n] for n in batch) <= rows_per_batch(tokens)
+
+
+def test_sequences_that_begin_alike_share_what_all_of_them_begin_with() -> None:
+    first, second = list(range(HEAD)), list(range(1, HEAD + 1))
+    sequences = [
+        [*first, 7, 8, 9],
+        [*first, 7, 8],
+        [*first, 7, 8, 1],
+        [*second, 3],
+        [*second, 3],
+        [5, 5],
+        first,
+    ]
+    assert shared_heads(sequences) == [[*first, 7], second]

@@ -263,5 +263,5 @@ class _Tree:
         # Branches in the order of their first samples, which is also that of the rows.
         order = first.argsort()
         first, before = first[order], self.branches[growing]
-        self.logits = self.store.step(before[first].tolist(), tokens[first].tolist())
+        self.logits = self.store.step(before[first], tokens[first])
         self.branches = order.argsort()[branch]

@@ -172,7 +172,7 @@ class Decoder(Decoding):
         while steps.batch or queue or steps.ahead:
             ended = steps.fill(queue, self.size.value)
             if steps.batch:
-                ended += steps.step()
+                steps.step()
             if ended:
                 yield {row.number: steps.writer.finish(row) for row in ended}
 
@@ -276,12 +276,12 @@ class Steps:
                 self.batch[n] = last
         return ended
 
-    def step(self) -> list[Row]:
-        """Runs calls that wait, if it is time; else every other row reads and writes a token. Returns none."""
+    def step(self) -> None:
+        """Runs the calls that wait, if it is time for them; else every other row reads and writes a token."""
         waiting = [row for row in self.batch if row.state is State.WAITING]
         if len(waiting) == len(self.batch) or len(waiting) >= max(1, WAITING_SHARE * len(self.batch)):
             self._run(waiting)
-            return []
+            return
         numbers = [row.number for row in self.batch]
         tokens = [row.ids[row.read] if row.state is not State.WAITING else -1 for row in self.batch]
         if self._chosen and self._chosen[2] == tokens and self._chosen[0] == self.batch:
@@ -291,7 +291,6 @@ class Steps:
         for row in self.batch:
             row.read += row.state is not State.WAITING
         self._write(list(self.batch), logits)
-        return []
 
     def _read_ahead(self, queue: deque[Row], count: int) -> None:
         rows = [queue.popleft() for _ in range(min(count, len(queue)))]
@@ -387,14 +386,16 @@ class Steps:
                 logits.index_fill_(1, self._ends, float("-inf"))
             else:
                 logits[torch.tensor(early, device=logits.device)[:, None], self._ends] = float("-inf")
-        best, ids = logits.topk(min(max(self._k, TIES), logits.shape[1]))
+        vocabulary = logits.shape[1]
+        is_any = self._k >= vocabulary  # a call starts wherever it may
+        best, ids = logits.topk(min(max(0 if is_any else self._k, TIES), vocabulary))
         if decoder.mode == "plain":
             tokens = likeliest(best, ids)
         else:
             tokens = likeliest(best.masked_fill(ids == start, float("-inf")), ids)
             flags = [row.state is State.WRITING and row.may_start for row in rows]
             if self._k and any(flags):
-                starts = starts_call(logits[:, start], best, self._k)
+                starts = ids[:, 0] >= 0 if is_any else starts_call(logits[:, start], best, self._k)
                 starts = starts if all(flags) else starts & self._tensor(flags)
                 tokens = tokens.masked_fill(starts, start)
             self._choose_in_calls(tokens, logits, rows, fresh)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from toolformer.lm import batching
@@ -51,7 +52,7 @@ class PlainRows:
         self._branches += [(row, self._rows[row][:end]) for end in ends]
         return range(before, len(self._branches))
 
-    def step(self, branches: Sequence[int], tokens: Sequence[int]) -> torch.Tensor:
+    def step(self, branches: Sequence[int] | np.ndarray, tokens: Sequence[int] | np.ndarray) -> torch.Tensor:
         """See `Rows`."""
         named = [branch for n in branches if (branch := self._branches[n])]
         grown = [(row, (*ids, int(token))) for (row, ids), token in zip(named, tokens, strict=True)]

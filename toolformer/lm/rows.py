@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from toolformer.lm.language_model import LanguageModel
 
 
+Numbers = Sequence[int] | np.ndarray
+ENDED, NEW = -1, -1
+"""In place of a branch's row, and of its cell."""
+
+
 class Rows(Protocol):
     """Sequences of tokens, by number. A row is empty until something is read into it."""
 
@@ -47,7 +52,7 @@ class Rows(Protocol):
         """Starts a branch after `row[:end]` for each end; returns their numbers."""
         ...
 
-    def step(self, branches: Sequence[int], tokens: Sequence[int]) -> torch.Tensor:
+    def step(self, branches: Numbers, tokens: Numbers) -> torch.Tensor:
         """Each branch reads a token; returns the logits after it [branches, vocabulary].
 
         From now on the branches are numbered as they are named here. One that is named twice has divided, and those not named
@@ -81,7 +86,8 @@ class TreeRows:
         self._lengths: dict[int, int] = {}
         self._next: tuple[list[int], torch.Tensor] | None = None
         """The rows of the last step, and the positions of their next tokens [rows] on the device."""
-        self._branches: list[_Branch | None] = []
+        self._branches = np.zeros((3, 0), dtype=np.int64)
+        """Of each branch its row, ENDED if it has ended; its length; and its cell of the last step, NEW before its first."""
         self._seen = torch.zeros(0, 0, dtype=torch.bool)
         """Which keys of its row each branch sees [cells, keys]; several cells may be one branch's."""
         self._grown: dict[int, int] = {}
@@ -121,49 +127,47 @@ class TreeRows:
 
     def fork(self, row: int, ends: Sequence[int]) -> range:
         """See `Rows`."""
-        before = len(self._branches)
-        self._branches += [_Branch(row, end) for end in ends]
-        return range(before, len(self._branches))
+        before = self._branches.shape[1]
+        new = np.array([[row] * len(ends), list(ends), [NEW] * len(ends)])
+        self._branches = np.concatenate([self._branches, new], axis=1)
+        return range(before, before + len(ends))
 
     @torch.inference_mode()
-    def step(self, branches: Sequence[int], tokens: Sequence[int]) -> torch.Tensor:
+    def step(self, branches: Numbers, tokens: Numbers) -> torch.Tensor:
         """See `Rows`."""
         self._next = None
-        named = [branch for n in branches if (branch := self._branches[n])]
-        assert len(named) == len(branches), "a branch that has ended"
-        rows = sorted({branch.row for branch in named}, key=self._places.__getitem__)
-        first = self._arrange(rows)
-        number = {row: n for n, row in enumerate(rows)}
-        row_of = np.array([number[branch.row] for branch in named])
-        order = row_of.argsort(kind="stable")
-        counts = np.bincount(row_of)
+        row, length, cell = self._branches[:, np.asarray(branches)]
+        assert (row != ENDED).all(), "a branch that has ended"
+        rows, number = np.unique(row, return_inverse=True)
+        by_place = np.argsort([self._places[n] for n in rows.tolist()])
+        rows, number = rows[by_place], by_place.argsort()[number]
+        first = self._arrange(rows.tolist())
+        order = number.argsort(kind="stable")
+        counts = np.bincount(number)
         starts = counts.cumsum() - counts
         width = int(counts.max())
         # [rows, width]: the branches of each row. Shorter rows repeat their last branch, whose results are not used.
         cells = order[starts[:, None] + np.minimum(np.arange(width), counts[:, None] - 1)]
-        behind = np.array([self._lengths[row] + self._grown.get(row, 0) for row in rows])
+        behind = np.array([self._lengths[n] + self._grown.get(n, 0) for n in rows.tolist()])
         columns = behind[:, None] + np.arange(width)
         keys = int(columns.max()) + 1
         self._grow(first + len(rows), keys)
 
         at = self._tensor(columns)
-        seen = self._seen_by(named, keys)[self._tensor(cells)]
+        seen = self._seen_by(length, cell, keys)[self._tensor(cells)]
         seen.scatter_(2, at[..., None], True)
         self._store.view(first, len(rows), keys)
         self._store.write_at(at)
-        positions = np.array([branch.length for branch in named])[cells]
-        ids = np.asarray(tokens)[cells]
-        is_full = len(named) == cells.size
+        is_full = row.size == cells.size
         used = 0 if is_full else self._tensor(np.arange(width) < counts[:, None])
-        logits = self._forward(self._tensor(ids), seen, self._tensor(positions), used)
+        ids = self._tensor(np.asarray(tokens)[cells])
+        logits = self._forward(ids, seen, self._tensor(length[cells]), used)
         logits = logits.flatten(0, 1) if is_full else logits
-        cell = np.empty(len(named), dtype=np.int64)
-        cell[order] = np.arange(len(named)) - starts[row_of[order]] + row_of[order] * width
-        self._branches = [
-            _Branch(branch.row, branch.length + 1, int(n)) for branch, n in zip(named, cell, strict=True)
-        ]
+        cell = np.empty_like(row)
+        cell[order] = np.arange(row.size) - starts[number[order]] + number[order] * width
+        self._branches = np.stack([row, length + 1, cell])
         self._seen = seen.flatten(0, 1)
-        self._grown = {row: self._grown.get(row, 0) + width for row in rows}
+        self._grown = {n: self._grown.get(n, 0) + width for n in rows.tolist()}
         return logits if (order[1:] > order[:-1]).all() else logits[self._tensor(order.argsort())]
 
     def rewind(self, row: int, length: int) -> None:
@@ -328,36 +332,26 @@ class TreeRows:
         if self._store.columns > len(self._columns):
             self._columns = torch.arange(self._store.columns, device=self._model.device)
 
-    def _seen_by(self, named: Sequence[_Branch], keys: int) -> torch.Tensor:
-        """The keys that each of these branches sees [branches, keys]."""
-        seen = torch.zeros(len(named), keys, dtype=torch.bool, device=self._model.device)
-        new = [n for n, branch in enumerate(named) if branch.cell is None]
-        old = [n for n, branch in enumerate(named) if branch.cell is not None]
-        if old:
-            cells = self._tensor([branch.cell for branch in named if branch.cell is not None])
-            width = min(keys, self._seen.shape[1])  # the row that had the longest branch may have none now
-            seen[old if new else slice(None), :width] = self._seen[cells, :width]
-        if new:
-            ends = self._tensor([named[n].length for n in new])
-            seen[new if old else slice(None)] = self._columns[:keys] < ends[:, None]
+    def _seen_by(self, length: np.ndarray, cell: np.ndarray, keys: int) -> torch.Tensor:
+        """The keys that branches of these lengths and cells see [branches, keys]."""
+        is_new = cell == NEW
+        if is_new.all():
+            return self._columns[:keys] < self._tensor(length)[:, None]
+        seen = torch.zeros(len(cell), keys, dtype=torch.bool, device=self._model.device)
+        width = min(keys, self._seen.shape[1])  # the row that had the longest branch may have none now
+        seen[:, :width] = self._seen[self._tensor(cell.clip(min=0)), :width]
+        if is_new.any():
+            new = self._tensor(is_new.nonzero()[0])
+            seen[new] = self._columns[:keys] < self._tensor(length[is_new])[:, None]
         return seen
 
     def _end_branches(self, rows: Sequence[int]) -> None:
-        if self._branches:
-            ended = set(rows)
-            kept = [None if branch is None or branch.row in ended else branch for branch in self._branches]
-            self._branches = kept if any(kept) else []
-            for row in ended:
+        if self._branches.size:
+            self._branches[0, np.isin(self._branches[0], list(rows))] = ENDED
+            if (self._branches[0] == ENDED).all():
+                self._branches = self._branches[:, :0]
+            for row in rows:
                 self._grown.pop(row, None)
 
     def _tensor(self, values: Any) -> torch.Tensor:
         return torch.as_tensor(values, device=self._model.device)
-
-
-class _Branch:
-    """A branch of a row: its length in tokens, and after its first step its cell among those of the last step."""
-
-    __slots__ = ("cell", "length", "row")
-
-    def __init__(self, row: int, length: int, cell: int | None = None) -> None:
-        self.row, self.length, self.cell = row, length, cell
