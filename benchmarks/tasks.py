@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolformer.benchmarks.metrics import as_number, as_written, score_first_words, score_math
+from toolformer.errors import UserError
 
 Doc = Mapping[str, Any]
 
@@ -17,7 +18,7 @@ Doc = Mapping[str, Any]
 def answers_of(doc: Doc) -> list[str]:
     """The right answers of a document: its field `answers`, or else `answer`.
 
-    A text or a number, a list of them, or SQuAD's and MLQA's objects with a `text`. ValueError for other forms, or without a text.
+    A text or a number, a list of them, or SQuAD's and MLQA's objects with a `text`. UserError for other forms, or without a text.
 
     >>> answers_of({"answers": {"text": ["Paris"], "answer_start": [0]}}), answers_of({"answer": 7.0})
     (['Paris'], ['7'])
@@ -29,7 +30,7 @@ def answers_of(doc: Doc) -> list[str]:
     texts: list[Any] = [item.get("text") if isinstance(item, Mapping) else item for item in values]
     if not texts or not all(_is_answer(text) for text in texts):
         expected = "a text, a number, a list of them, or an object with the field `text`"
-        raise ValueError(f"field `{name}` is {reprlib.repr(doc.get(name))}; it must be {expected}")
+        raise _refused(doc, f"field `{name}` is {reprlib.repr(doc.get(name))}; it must be {expected}")
     return [text if isinstance(text, str) else as_written(text) for text in texts]
 
 
@@ -39,16 +40,19 @@ def _is_answer(value: Any) -> bool:
 
 
 def number_of(doc: Doc) -> str:
-    """The right answer of a math problem; ValueError if it is not one number."""
+    """The right answer of a math problem; UserError if it is not one number."""
     answers = answers_of(doc)
     if len(answers) > 1:
-        raise ValueError(f"the problem has {len(answers)} answers; it must have one number")
-    as_number(answers[0])
+        raise _refused(doc, f"the problem has {len(answers)} answers; it must have one number")
+    try:
+        as_number(answers[0])
+    except ValueError as error:
+        raise _refused(doc, f"the answer {error}") from error
     return answers[0]
 
 
 def day_of(doc: Doc) -> str | None:
-    """The day on which a question is asked, YYYY-MM-DD: the field `current_date`; None without one. ValueError for other forms."""
+    """The day on which a question is asked, YYYY-MM-DD: the field `current_date`; None without one. UserError for other forms."""
     value = doc.get("current_date")
     if value is None or value == "":
         return None
@@ -57,8 +61,12 @@ def day_of(doc: Doc) -> str | None:
             value if isinstance(value, datetime.date) else datetime.datetime.strptime(str(value), "%Y-%m-%d")
         )
     except ValueError:
-        raise ValueError(f"field `current_date` is {reprlib.repr(value)}; it must be YYYY-MM-DD") from None
+        raise _refused(doc, f"field `current_date` is {reprlib.repr(value)}; it must be YYYY-MM-DD") from None
     return f"{day:%Y-%m-%d}"
+
+
+def _refused(doc: Doc, reason: str) -> UserError:
+    return UserError(f"the row {doc.get('id')!r}: {reason}; fix the row")
 
 
 def problem_of(doc: Doc) -> str:

@@ -95,8 +95,8 @@ def fit(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:
             tasks.day_of(row)
             if rule:  # the user's own rule may read any form
                 tasks.number_of(row) if rule is tasks.math_score else tasks.answers_of(row)
-        except ValueError as error:
-            raise UserError(f"{path}: the row {row['id']!r}: {error}; fix the row") from error
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
         try:
             task.doc_to_text(row)
         except Exception as error:
@@ -119,5 +119,5 @@ def targets(document: Mapping[str, Any], target: Any) -> list[Any]:
     """The right answers: the document's, or else its task's target."""
     try:
         return tasks.answers_of(document)
-    except ValueError:  # of a form that only the user's own rule reads
+    except UserError:  # of a form that only the user's own rule reads
         return list(target) if isinstance(target, list | tuple) and target else [target]

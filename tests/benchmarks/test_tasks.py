@@ -2,6 +2,7 @@
 
 import os
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,11 +11,11 @@ from lm_eval.tasks import TaskManager
 
 from tests.benchmarks.build import task
 from tests.build import Log, task_config
-from toolformer.benchmarks import GROUPS, TASKS, TASKS_DIR, WORDINGS
-from toolformer.benchmarks import tasks as prompts_of_tasks
+from toolformer.benchmarks import GROUPS, TASKS, TASKS_DIR, WORDINGS, tasks
 from toolformer.benchmarks.declared import declared, is_perplexity
 from toolformer.benchmarks.loaders.published import CONVERSIONS
 from toolformer.benchmarks.wordings import TEMPLATES, reworded
+from toolformer.errors import UserError
 
 GENERATED = {"arithmetic", "dateset", "heldout_perplexity"}
 """Tasks that need neither a data folder nor the hub."""
@@ -30,13 +31,25 @@ def test_every_task_file_loads_and_is_listed() -> None:
 @given(st.text(), st.text(min_size=1), st.sampled_from([*TEMPLATES]))
 def test_every_wording_asks_the_same_in_other_words(context: str, text: str, kind: str) -> None:
     doc = {"context": context, "question": text, "text": text}
-    prompts = {
-        wording: reworded(kind, getattr(prompts_of_tasks, kind, ""), wording)(doc) for wording in WORDINGS[1:]
-    }
+    prompts = {wording: reworded(kind, getattr(tasks, kind, ""), wording)(doc) for wording in WORDINGS[1:]}
     assert len(set(prompts.values())) == 4
     for prompt in prompts.values():
         assert text.strip() in prompt
         assert context.strip() in prompt or kind not in ("math_prompt", "passage_prompt")
+
+
+@pytest.mark.parametrize(
+    ("score", "doc", "reason"),
+    [
+        (tasks.answer_in_5_words, {"id": "7", "answers": [["Paris"]]}, r"the row '7': field `answers` is \[\['Paris'\]\]; it must be"),
+        (tasks.answer_in_20_words, {"id": "7", "answers": [True]}, "the row '7': field `answers` is"),
+        (tasks.math_score, {"id": "7", "answer": "five"}, "the row '7': the answer 'five' is not a number; fix the row"),
+        (tasks.math_score, {"id": "7", "answer": "3-5"}, "the answer '3-5' is not a number"),
+    ],
+)  # fmt: skip
+def test_a_row_without_a_right_answer_is_one_line(score: Any, doc: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        score(doc, [" Paris"])
 
 
 def test_a_task_file_declares_its_data() -> None:

@@ -140,10 +140,8 @@ class ToolformerLM(LM):
         read = request.doc if isinstance(request.doc, Mapping) else {}
         try:
             day = day_of(read)
-        except ValueError as error:
-            raise UserError(
-                f"{request.task_name}: the row {read.get('id', request.doc_id)!r}: {error}"
-            ) from error
+        except UserError as error:
+            raise UserError(f"{request.task_name}: {error}") from error
         date = day or (self._day if self._clocks - off else None)
         document = Document(
             doc_id="",
