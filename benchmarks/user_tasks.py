@@ -14,6 +14,17 @@ from toolformer.errors import UserError, one_line
 
 _IGNORED = (".log", ".out", ".pyc", ".swp", ".lock")
 """Endings of files that do not affect a result."""
+_TEXTS = (
+    "task",
+    "group",
+    "test_split",
+    "validation_split",
+    "training_split",
+    "fewshot_split",
+    "dataset_path",
+    "dataset_name",
+)
+"""The keys of a task file whose value is a text."""
 
 
 def user_tasks(tasks_dir: str | Path | None) -> dict[str, Path]:
@@ -24,9 +35,16 @@ def user_tasks(tasks_dir: str | Path | None) -> dict[str, Path]:
     for file in sorted(folder.rglob("*.yaml")):
         try:
             # Only the syntax: lm-eval skips a broken file without a word.
-            yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+            node = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
         except (OSError, ValueError, yaml.YAMLError) as error:
             raise UserError(f"paths.tasks_dir: {file} cannot be read: {one_line(error)}") from error
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            kind = value.tag.rpartition(":")[2]
+            if key.value in _TEXTS and kind in ("bool", "int", "float", "timestamp"):
+                text = f"{key.value}: {value.value}"
+                raise UserError(
+                    f"paths.tasks_dir: {file}: {text} is no text ({kind}); put it in quotes: {key.value}: '{value.value}'"
+                )
     manager = TaskManager(include_path=folder, include_defaults=False)
     files = {name: manager.task_index[name].yaml_path for name in manager.all_subtasks}
     found = {name: file for name, file in files.items() if file is not None}

@@ -151,6 +151,9 @@ def test_a_users_tasks_stand_beside_the_projects(tasks: Path) -> None:
     ("old", "new", "message"),
     [
         ("task: moons_quiz", "task: svamp", ": a task named svamp already exists; rename this one"),
+        ("task: moons_quiz", "task: no", r"moons.yaml: task: no is no text \(bool\); put it in quotes: task: 'no'"),
+        ("test_split: test", "test_split: 0123", "put it in quotes: test_split: '0123'"),
+        ("test_split: test", "test_split: 12:30", "put it in quotes: test_split: '12:30'"),
         ("task: moons_quiz\n", "group: none\n", "holds no task file"),
         ("generate_until", "loglikelihood_rolling", "output_type is loglikelihood_rolling; it must be generate_until"),
         ("quiz.rows", "nonesuch.rows", "moons.yaml cannot be loaded: ImportError"),

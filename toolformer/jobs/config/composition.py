@@ -19,6 +19,7 @@ from toolformer.jobs.config.like import repeated
 from toolformer.jobs.config.messages import MOVED, moved, one_line
 from toolformer.jobs.config.overrides import values
 from toolformer.jobs.config.schema import register
+from toolformer.jobs.config.texts import check_texts
 from toolformer.results.provenance import masked_flat
 
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -69,6 +70,7 @@ def for_hydra(overrides: Sequence[str]) -> list[str]:
     is_searched = any(override.startswith("hydra.searchpath=") for override in overrides)
     searched = [] if is_searched or not local.is_dir() or local.samefile(CONF) else [LOCAL]
     _check_experiment(overrides)
+    check_texts([*searched, *overrides])
     return [*searched, *map(_quoted, overrides)]
 
 

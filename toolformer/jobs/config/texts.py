@@ -1,0 +1,85 @@
+"""Texts in a user's YAML files that YAML takes for something else: `no` for false, `0123` for 83, `12:30` for 750.
+
+The schema makes texts of such values again, which are others than those that were written.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+
+from toolformer.errors import UserError
+from toolformer.jobs.config.keys import is_text
+
+_PACKAGE = re.compile(r"#\s*@package\s+(\S+)")
+_SEARCH_PATH = "hydra.searchpath"
+
+
+def check_texts(overrides: Sequence[str]) -> None:
+    """UserError for a text in a file below `hydra.searchpath` that must be in quotes; other faults are left to Hydra."""
+    chosen: dict[str, list[str]] = {}
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
+        chosen.setdefault(key, []).extend(value.strip("[]'\"").split(","))
+    folders = [Path(folder.removeprefix("file://")) for folder in _search_path(overrides)]
+    waiting = [(key, option.strip("'\" ")) for key, options in chosen.items() for option in options]
+    seen: set[tuple[str, str]] = set()
+    while waiting:
+        group, option = waiting.pop()
+        if (group, option) in seen:
+            continue
+        seen.add((group, option))
+        name, _, package = group.partition("@")
+        for path in (folder / name / f"{option}.yaml" for folder in folders):
+            try:
+                content = path.read_text(encoding="utf-8")
+                node = yaml.compose(content, Loader=yaml.SafeLoader)
+            except (OSError, ValueError, yaml.YAMLError):
+                continue
+            if isinstance(node, yaml.MappingNode):
+                header = _PACKAGE.search(content.partition("\n\n")[0])
+                above = package or (header[1] if header else name.replace("/", "."))
+                _check(node, "" if above == "_global_" else above, path)
+                waiting += _defaults(node, name)
+
+
+def _search_path(overrides: Sequence[str]) -> list[str]:
+    for override in overrides:
+        if override.lstrip("+").startswith(f"{_SEARCH_PATH}="):
+            try:
+                value = OverridesParser.create().parse_override(override).value()
+            except HydraException:
+                return []
+            return [str(folder) for folder in value] if isinstance(value, list) else []
+    return []
+
+
+def _defaults(node: yaml.MappingNode, group: str) -> Iterator[tuple[str, str]]:
+    """The files that a file's list of defaults names: (group, option)."""
+    for key, value in node.value:
+        if key.value != "defaults" or not isinstance(value, yaml.SequenceNode):
+            continue
+        for entry in value.value:
+            if isinstance(entry, yaml.ScalarNode) and entry.value != "_self_":
+                yield group, entry.value
+            for name, option in entry.value if isinstance(entry, yaml.MappingNode) else ():
+                if isinstance(option, yaml.ScalarNode):
+                    path = name.value.removeprefix("override ").strip()
+                    yield path.removeprefix("/") if path.startswith("/") else f"{group}/{path}", option.value
+
+
+def _check(node: yaml.MappingNode, above: str, path: Path) -> None:
+    for name, value in node.value:
+        key = f"{above}.{name.value}" if above else str(name.value)
+        if isinstance(value, yaml.MappingNode):
+            _check(value, key, path)
+        elif isinstance(value, yaml.ScalarNode) and value.style is None and is_text(key):
+            read = OmegaConf.create(f"value: {value.value}").value if value.value.strip() else None
+            if read is not None and not isinstance(read, str) and str(read) != value.value:
+                raise UserError(
+                    f"{path}: {key}: {value.value} is read as {read}; put it in quotes: {name.value}: '{value.value}'"
+                )
