@@ -38,7 +38,14 @@ def test_a_text_that_yaml_takes_for_something_else_is_refused(tmp_path: Path, li
 
 @pytest.mark.parametrize(
     "line",
-    ["name: 'no'", 'dataset: "0123"', "name: 7", "corpus: {url_field: null}", "seed: 0x1F", "corpus: {limit: 1_000}"],
+    [
+        "name: 'no'",
+        'dataset: "0123"',
+        "name: 7",
+        "corpus: {url_field: null}",
+        "seed: 0x1F",
+        "corpus: {limit: 1_000}",
+    ],
 )
 def test_what_reads_as_it_is_written_is_taken(tmp_path: Path, line: str) -> None:
     search = written(tmp_path, "experiment/mine", f"{HEAD}{line}\n")
@@ -67,7 +74,9 @@ def test_a_command_ends_in_one_line(
     assert "name: no is read as False; put it in quotes: name: 'no'" in capsys.readouterr().err
 
 
-def test_a_folder_conf_where_the_command_is_given_is_checked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_conf_where_the_command_is_given_is_checked_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written(tmp_path, "experiment/mine", f"{HEAD}dataset: 0123\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="experiment/mine.yaml: dataset: 0123 is read as 83"):
