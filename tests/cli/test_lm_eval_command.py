@@ -50,10 +50,10 @@ def allowed(
     """The tools that the model may use for a request of a task, and whether it is told a day."""
     lm = ConfiguredLM.create_from_arg_obj({"pretrained": str(folder), "tools": tools})
     request = Instance("generate_until", document or {}, ("x", {"max_gen_toks": 2}), 0, (task, 0, 1))
-    with patch.object(lm.decoder, "complete", wraps=lm.decoder.complete) as complete:
+    with patch.object(lm.decoder, "answers", wraps=lm.decoder.answers) as answers:
         lm.generate_until([request])
-    (_, (asked,)), options = complete.call_args
-    return options["allowed"], asked.date is not None
+    (asked,), _ = answers.call_args.args
+    return asked.keys(lm.decoder.tools), asked.document.date is not None
 
 
 def test_lm_evals_own_command_runs_a_group(tmp_path: Path, tiny_folder: Path) -> None:
