@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.tools import runtime
 from toolformer.tools.base import Result, Tool
-from toolformer.tools.cache import ResultCache
+from toolformer.tools.cache import ResultCache, call_key
 from toolformer.tools.calendar import Calendar
 from toolformer.tools.retrieval.bm25 import BM25
 from toolformer.tools.runtime import Limits, ToolRuntime, Usage
@@ -61,6 +62,18 @@ def test_equal_calls_are_executed_once_and_faults_are_not_cached(cache: ResultCa
     used = inside.usage()
     assert (used.calls, used.executed, runtime.metrics({"x": used})["tools/x/hit_rate"]) == (8, 5, 3 / 8)
     assert used.faults == {"server is away": 2} and inside.usage() == Usage()
+
+
+@pytest.mark.parametrize("change", ["text = '43'", "text = NULL, reason = '42'"])
+def test_a_changed_result_is_not_used(cache: ResultCache, change: str, caplog: pytest.LogCaptureFixture) -> None:
+    keys = [call_key(text, "") for text in ("40 + 2", "41 + 1")]
+    cache.write({key: Result("42") for key in keys})
+    with sqlite3.connect(cache.path) as connection:
+        connection.execute(f"UPDATE results SET {change} WHERE key = ?", (keys[0],))
+    assert cache.read(keys) == {keys[1]: Result("42")}
+    assert "1 damaged results are ignored" in caplog.text
+    cache.write({keys[0]: Result("42")})
+    assert cache.read(keys) == {key: Result("42") for key in keys}
 
 
 def test_a_file_that_is_no_database_costs_time_only(

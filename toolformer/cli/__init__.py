@@ -76,17 +76,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+EXIT_SECONDS = 10.0
+"""How long libraries and tools may take to clean up at exit, in seconds, where one has left threads or processes."""
+
+
 def _end(code: int) -> None:
     """Exit now; don't wait for hung threads and child processes of tools."""
+    from concurrent.futures import wait
     from multiprocessing import active_children
 
     import psutil
+
+    from toolformer.tools.threads import start
 
     if threading.active_count() == 1 and not psutil.Process().children():
         return
     for child in active_children():  # multiprocessing would wait for them
         child.kill()
-    atexit._run_exitfuncs()
+    wait([start(atexit._run_exitfuncs)], EXIT_SECONDS)  # multiprocessing's waits for a queue that nobody reads
     with contextlib.suppress(psutil.Error):
         children = psutil.Process().children(recursive=True)
         for process in children:

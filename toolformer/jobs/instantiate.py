@@ -94,7 +94,7 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
         cache: ResultCache | None = None
         if identity is not None:
             cache = ResultCache(
-                Path(config.paths.root) / "tools" / f"{key}-{Step('tool', 1, identity).key()}.sqlite"
+                Path(config.paths.root) / "tools" / f"{key}-{Step('tool', 2, identity).key()}.sqlite"
             )
         limits = Limits(tool.timeout, tool.tries, tool.workers, tool.batch_size)
         made[key] = ToolRuntime(implementation, limits, cache, key)

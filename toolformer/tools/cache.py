@@ -1,6 +1,6 @@
 """Cached results of tools: an SQLite file per tool and version, shared by several processes.
 
-A cache costs time at worst: an unusable file is reported once, and its results count as absent.
+A cache costs time at worst: an unusable file or a damaged result is reported once, and counts as absent.
 """
 
 import hashlib
@@ -46,19 +46,26 @@ class ResultCache:
         """The cached results of these calls."""
 
         def select(connection: sqlite3.Connection) -> dict[bytes, Result]:
-            query = "SELECT text, reason FROM results WHERE key = ?"
-            rows = {key: connection.execute(query, (key,)).fetchone() for key in keys}
-            return {key: Result(*row) for key, row in rows.items() if row}
+            query = "SELECT text, reason, digest FROM results WHERE key = ?"
+            rows = {key: row for key in keys if (row := connection.execute(query, (key,)).fetchone())}
+            whole = {key: row[:2] for key, row in rows.items() if row[2] == _digest(key, *row[:2])}
+            if len(whole) < len(rows):
+                self._warn("%d damaged results are ignored", len(rows) - len(whole))
+            return {key: Result(*row) for key, row in whole.items()}
 
         return self._with_connection(select) or {}
 
     def write(self, results: Mapping[bytes, Result]) -> None:
         """Stores results of valid Unicode, all or none of them; never faults."""
-        rows = [(key, result.text, result.reason) for key, result in results.items() if not result.fault]
+        rows = [
+            (key, result.text, result.reason, _digest(key, result.text, result.reason))
+            for key, result in results.items()
+            if not result.fault
+        ]
 
         def insert(connection: sqlite3.Connection) -> None:
             with connection:  # commits, or rolls back
-                connection.executemany("INSERT OR IGNORE INTO results VALUES (?, ?, ?)", rows)
+                connection.executemany("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", rows)
 
         if rows:
             self._with_connection(insert)
@@ -70,16 +77,24 @@ class ResultCache:
                     self._connection = self._open()
                 return act(self._connection)
             except (sqlite3.Error, OSError, ValueError) as error:
-                if not self._warned:
-                    reason = "%s: results of tools are not cached (%s); delete it if it is damaged"
-                    log.warning(reason, self.path, error)
-                    self._warned = True
+                self._warn("results of tools are not cached (%s); delete it if it is damaged", error)
                 return None
+
+    def _warn(self, reason: str, *values: object) -> None:
+        """Logs one line, once."""
+        if not self._warned:
+            log.warning(f"%s: {reason}", self.path, *values)
+            self._warned = True
 
     def _open(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, check_same_thread=False)
         connection.execute("PRAGMA journal_mode = TRUNCATE")
-        table = "results (key BLOB PRIMARY KEY, text TEXT, reason TEXT) WITHOUT ROWID"
+        table = "results (key BLOB PRIMARY KEY, text TEXT, reason TEXT, digest BLOB NOT NULL) WITHOUT ROWID"
         connection.execute(f"CREATE TABLE IF NOT EXISTS {table}")
         return connection
+
+
+def _digest(key: bytes, text: str | None, reason: str | None) -> bytes:
+    """What tells whether a stored result is the one that was written: a changed digit would become an answer."""
+    return hashlib.sha256(json.dumps([key.hex(), text, reason]).encode()).digest()[:16]

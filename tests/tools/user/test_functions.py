@@ -6,6 +6,7 @@ import enum
 import os
 import subprocess
 import sys
+import tracemalloc
 import uuid
 from decimal import Decimal
 from fractions import Fraction
@@ -167,8 +168,47 @@ def test_what_is_no_tool_is_refused_in_a_line(function: str, code: str, words: s
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
+OBJECT = '''
+import subprocess
+from pathlib import Path
+
+class StructuredTool:
+    def __init__(self, func):
+        self.{inner} = func
+
+def tool(function):
+    return StructuredTool(function)
+
+
+@tool
+def search(query: str) -> str:
+    """Search."""
+    return query
+'''
+
+
+@pytest.mark.parametrize("inner", ["func", "fn", "forward"])
+@pytest.mark.parametrize("of_file", [True, False])
+def test_a_tool_object_of_another_framework_is_named(tmp_path: Path, inner: str, of_file: bool) -> None:
+    code = OBJECT.replace("{inner}", inner)
+    (tmp_path / "theirs.py").write_text(code + ("\ndel tool\n" if of_file else ""))
+    with pytest.raises(UserError, match=rf"search is a StructuredTool \(of \w+\), not a function; give its function.*search.{inner}\("):
+        tools_of(f"{tmp_path}/theirs.py") if of_file else FunctionTool(f"{tmp_path}/theirs.py:search")
+
+
 class Colour(enum.Enum):
     RED = "red"
+
+
+@pytest.mark.parametrize("value", [np.zeros(9_000_000, np.int8), {"rows": np.zeros((3_000, 3_000), np.int8)}, [0] * 3_000_000, "0 " * 9_000_000])
+def test_a_large_value_is_cut_before_it_becomes_text(value: Any) -> None:
+    """Ten bytes of memory per byte of the value would be the text alone."""
+    tracemalloc.start()
+    text = to_result(value).text
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert text is not None and text.lstrip('({"rows: ').startswith("0") and len(text) <= 1000
+    assert peak < 5_000_000
 
 
 @pytest.mark.parametrize(
@@ -329,6 +369,7 @@ def test_a_working_directory_that_is_not_utf_8_is_one_line(tmp_path: Path) -> No
 
 
 STAYS = '''
+import atexit
 import multiprocessing
 import subprocess
 import time
@@ -342,6 +383,9 @@ def stays(number: int) -> int:
     multiprocessing.get_context("fork").Process(target=time.sleep, args=(10_000,)).start()
     ProcessPoolExecutor(1, multiprocessing.get_context("fork")).submit(time.sleep, 10_000)
     Thread(target=time.sleep, args=(10_000,), daemon=False).start()
+    queue = multiprocessing.get_context("fork").Queue()
+    queue.put(b"x" * 10_000_000)
+    atexit.register(time.sleep, 10_000)
     ThreadPoolExecutor().submit(time.sleep, 10_000)
     return number
 '''

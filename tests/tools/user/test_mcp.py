@@ -1,10 +1,16 @@
 """Tools of real MCP servers, that the tests start: over standard input and output and HTTP, also ones that die or hang."""
 
 import asyncio
+import contextlib
+import gzip
+import json
+import re
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +19,7 @@ import psutil
 import pytest
 
 from tests.build import OTHER_DOCUMENT, answers, free_port, wait_for
+from tests.tools.user import raw_mcp_server
 from toolformer.errors import UserError
 from toolformer.jobs import instantiate
 from toolformer.jobs.config import compose, validate
@@ -129,6 +136,108 @@ def test_secrets_are_named_and_never_stand_in_configuration(
     assert answers(tools["secret"], "") == ["hunter2 None hunter2"]
     assert answers(tools["add"], "2") == ["3"]
     assert {"get_weather", "slow"} <= set(config.tool), "names are made to fit calls"
+
+
+RAW = str(Path(__file__).with_name("raw_mcp_server.py"))
+
+
+def raw(mode: str, timeout: float = 60.0) -> McpTool:
+    return McpTool("lookup", command=sys.executable, args=[RAW, mode], start_timeout=PATIENCE, timeout=timeout)
+
+
+def test_an_answer_that_does_not_fit_its_schema_counts(caplog: pytest.LogCaptureFixture) -> None:
+    """With a warning, once. The server's standard error is a pipe, which fills no disk."""
+    assert answers(raw("plain"), "skiff", "boat") == ["pipe True"] * 2
+    assert caplog.text.count("output schema but did not return structured content; the answer counts") == 1
+
+
+def test_the_text_of_an_error_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    assert answers(raw("error"), "skiff") == ["tool answered with an error"]
+    assert f"the MCP server {sys.executable}: lookup: API key missing: set GLOSS_KEY" in caplog.text
+
+
+def test_a_servers_endless_log_is_read_and_forgotten() -> None:
+    assert answers(raw("noisy"), "skiff") == ["pipe True"]
+
+
+def test_a_huge_line_is_not_kept() -> None:
+    assert answers(raw("huge", timeout=3.0), "skiff") == ["timeout"]
+
+
+class Web(BaseHTTPRequestHandler):
+    """The raw server over HTTP; its mode is the path, and some paths do not speak the protocol."""
+
+    def do_GET(self) -> None:
+        is_sse = self.path == "/sse"
+        self.answer(200 if is_sse else 405, b"event: endpoint\ndata: /messages\n\n", "text/event-stream" if is_sse else "text/plain")
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        status = {"/sse": 405, "/locked": 401, "/moved": 307, "/gone": 404}.get(self.path)
+        if status:
+            self.answer(status, b'{"detail": "no"}', "application/json")
+        elif self.path == "/page":
+            self.answer(200, b"<html>Welcome</html>", "text/html")
+        elif reply := raw_mcp_server.reply(request, self.path.strip("/").removeprefix("packed-")):
+            body = json.dumps(reply).encode()
+            is_packed = self.path.startswith("/packed") and request["method"] == "tools/call"
+            self.answer(200, gzip.compress(body) if is_packed else body, "application/json", is_packed)
+        else:
+            self.answer(202, b"", "application/json")
+
+    def answer(self, status: int, body: bytes, kind: str, is_packed: bool = False) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        if is_packed:
+            self.send_header("Content-Encoding", "gzip")
+        if status == 307:
+            self.send_header("Location", "http://127.0.0.1:9/")
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Web) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("sse", r"HTTP 405; its transport is SSE, .*Streamable HTTP"), ("locked", r"\(HTTP 401\)"), ("moved", r"\(HTTP 307\)"),
+        ("gone", r"\(HTTP 404\)"), ("page", "Unexpected content type: text/html"),
+    ],
+)  # fmt: skip
+def test_what_an_address_answers_is_named(web: str, path: str, reason: str) -> None:
+    with pytest.raises(UserError, match=reason) as error:
+        schemas(McpServer(url=f"{web}/{path}", start_timeout=PATIENCE))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("path", ["huge", "packed-huge"])
+def test_a_huge_body_is_a_failure(web: str, path: str) -> None:
+    (text,) = answers(McpTool("lookup", url=f"{web}/{path}", start_timeout=PATIENCE, timeout=60.0), "skiff")
+    assert text is not None and text.startswith("tool server")
+
+
+def test_a_small_body_is_read(web: str) -> None:
+    assert str(answers(McpTool("lookup", url=f"{web}/plain", start_timeout=PATIENCE), "skiff")[0]).startswith("pipe")
+
+
+def test_the_server_of_the_page_runs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "tools.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^`server.py`:\n\n```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "server.py").write_text(code)
+    server = {"command": sys.executable, "args": [str(tmp_path / "server.py")], "start_timeout": PATIENCE}
+    assert answers(McpTool("tally", **server), "4") == ["||||"]
 
 
 def answer(*content: Any, structured: Any = None) -> Result:

@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import json
 import logging
+import math
 import os
 import re
 import string
@@ -127,18 +128,36 @@ def to_result(value: Any) -> Result:
     if value is None:
         return Result(reason="no answer")
     try:
-        value = to_jsonable_python(value, fallback=_of_array)
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+        value = to_jsonable_python(_beginning(value), fallback=_of_array)
+        text = value if isinstance(value, str) else _json(value)
     except (ValueError, TypeError, RecursionError):
         return Result(reason="result is not JSON")
     text = clean_result(encodable(text[: 4 * MOST_CHARACTERS]))
     return Result(text[:MOST_CHARACTERS].strip()) if text else Result(reason="empty result")
 
 
+def _json(value: Any) -> str:
+    """The beginning of a value's JSON in one line: a large value does not become a large text first."""
+    parts, length = [], 0
+    for part in json.JSONEncoder(ensure_ascii=False, allow_nan=False).iterencode(value):
+        parts.append(part)
+        length += len(part)
+        if length > 4 * MOST_CHARACTERS:
+            break
+    return "".join(parts)
+
+
+def _beginning(value: Any) -> Any:
+    """As many items of a list, an array or a text as a result can show."""
+    if shape := getattr(value, "shape", None):
+        return value[: max(1, 4 * MOST_CHARACTERS // max(1, math.prod(shape[1:])))]
+    return value[: 4 * MOST_CHARACTERS] if isinstance(value, list | tuple | str) else value
+
+
 def _of_array(value: Any) -> Any:
-    """An array as the list of its rows, and a scalar of an array library as Python's; TypeError for anything else."""
+    """An array as the list of its first rows, and a scalar of an array library as Python's; TypeError for anything else."""
     if getattr(value, "shape", None):
-        return list(value)
+        return list(_beginning(value))
     number = value.item() if hasattr(value, "item") else None
     if number is None or type(number) is type(value):
         raise TypeError(f"a value of the type {type(value).__name__}")
@@ -184,7 +203,13 @@ def tools_of(source: str) -> dict[str, str]:
         if not key.startswith("_") and member.__module__ == module.__name__
     }
     if not tools:
-        raise UserError(f"{source}: it has no public function")
+        objects = [
+            key
+            for key, member in vars(module).items()
+            if not (key.startswith("_") or inspect.isclass(member) or inspect.ismodule(member)) and _function_in(member)
+        ]
+        advice = f"; {_is_object(objects[0], getattr(module, objects[0]))}" if objects else ""
+        raise UserError(f"{source}: it has no public function{advice}")
     return tools
 
 
@@ -201,8 +226,26 @@ def load_function(name: str) -> Callable[..., Any]:
         raise UserError(f"{name}: write module:function or file.py:function")
     function: Any = getattr(load_module(source), attribute, None)
     if not inspect.isroutine(function):
-        raise UserError(f"{name}: there is no function {attribute} in it")
+        is_object = _function_in(function) and not (inspect.isclass(function) or inspect.ismodule(function))
+        reason = _is_object(attribute, function) if is_object else f"there is no function {attribute} in it"
+        raise UserError(f"{name}: {reason}")
     return function
+
+
+def _function_in(value: Any) -> str:
+    """The attribute in which a tool object of another framework keeps its function; "" if there is none."""
+    names = ("func", "fn", "_fn", "function", "_func", "coroutine", "forward", "_run", "run")
+    return next((name for name in names if inspect.isroutine(getattr(value, name, None))), "")
+
+
+def _is_object(name: str, value: Any) -> str:
+    """What an object is, and how its function is given."""
+    kind, inner = type(value), _function_in(value)
+    advice = f"def {name}_function(...): return {name}{f'.{inner}' * bool(inner)}(...)"
+    return (
+        f"{name} is a {kind.__name__} (of {kind.__module__.partition('.')[0]}), not a function; give its function, the one that it was made "
+        f"of, or write one with type hints and a docstring: {advice}"
+    )
 
 
 def from_environment(value: Any, name: str) -> Any:

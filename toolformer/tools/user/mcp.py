@@ -8,28 +8,30 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import json
 import logging
 import math
 import os
-import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, wait
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union
 
 from pydantic import TypeAdapter
 
-from toolformer.credentials import shown_address, without_credentials
+from toolformer.credentials import printable, shown_address, without_credentials
 from toolformer.errors import UserError, one_line
+from toolformer.lm.endpoint import MOST_BYTES
 from toolformer.step import NOTHING, Content, Words
 from toolformer.tools.base import Result
 from toolformer.tools.runtime import Seconds
+from toolformer.tools.threads import start
 from toolformer.tools.user.arguments import Parameter
 from toolformer.tools.user.describe import Description, one_sentence
 from toolformer.tools.user.functions import UserTool, from_environment, to_result
@@ -188,22 +190,24 @@ class Connection:
 
     def open(self) -> tuple[Client, dict[str, Tool]]:
         """The connected client, and the server's tools by name; `UserError` if the server does not answer."""
-        with self._lock, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
+        with self._lock:
             if self._session is None:
                 if time.monotonic() < self._failed_at + PAUSE_SECONDS:
                     raise UserError(f"{self.server.label} does not answer (it did not start a moment ago)")
-                session = _portal().wrap_async_context_manager(_session(self.server, stderr))
+                http = _Http()
+                stderr = _LastWords()
+                session = _portal().wrap_async_context_manager(_session(self.server, stderr.file, http))
                 try:
-                    self._session = self._stack.enter_context(session)
+                    with stderr.file:  # the server has a copy
+                        self._session = self._stack.enter_context(session)
                 except TimeoutError:
                     self._failed_at = time.monotonic()
                     reason = f"nothing within {self.server.start_timeout:g} s"
                     raise UserError(f"{self.server.label} does not answer ({reason})") from None
                 except (Exception, asyncio.CancelledError) as error:
                     self._failed_at = time.monotonic()
-                    stderr.seek(0)
-                    last = without_credentials(stderr.read()[-2000:].strip()).rpartition("\n")[2].strip()
-                    reason = f"its last words: {last[:200]}" if last else _described(error)
+                    last = stderr.last_line()
+                    reason = f"its last words: {last}" if last else http.reason or _described(error)
                     raise UserError(f"{self.server.label} does not answer ({reason})") from error
             return self._session
 
@@ -217,9 +221,11 @@ class Connection:
             client, _ = self.open()
             future = _portal().start_task_soon(client.call_tool, tool, arguments)
             try:
-                return _result(future.result(self.server.timeout))
+                answer = future.result(self.server.timeout)
             finally:
                 future.cancel()
+            self._warn_of(tool, answer)
+            return _result(answer)
         except (TimeoutError, CancelledError):  # the latter as the process ends
             reason = "timeout"  # the server may still be busy with that call
         except UserError as error:
@@ -234,6 +240,13 @@ class Connection:
         self.close(client)
         return Result(reason=reason, fault=True)
 
+    def _warn_of(self, tool: str, answer: CallToolResult) -> None:
+        """Logs the text of an error."""
+        said = " ".join(text for block in answer.content if isinstance(text := getattr(block, "text", None), str))
+        if answer.is_error:
+            shown = printable(without_credentials(" ".join(said.split())))[:200]
+            log.warning("%s: %s: %s", self.server.label, tool, shown or "an error without a text")
+
     def close(self, client: Client | None) -> None:
         """Closes this client's connection, and the server that was started for it."""
         with self._lock:
@@ -243,13 +256,105 @@ class Connection:
                     self._stack.close()
 
 
+class _LastWords:
+    """A file for a program's standard error, of which only the end is kept."""
+
+    def __init__(self) -> None:
+        reading, writing = os.pipe()
+        self.file = os.fdopen(writing, "w")
+        self._end = b""
+        self._ended = start(functools.partial(self._read, reading))
+
+    def _read(self, reading: int) -> None:
+        with os.fdopen(reading, "rb", buffering=0) as pipe:
+            while chunk := pipe.read(1 << 16):
+                self._end = (self._end + chunk)[-2000:]
+
+    def last_line(self) -> str:
+        """Its last line, printable and short; waits a moment for a program that has just ended."""
+        wait([self._ended], 1.0)
+        text = without_credentials(self._end.decode("utf-8", "replace").strip())
+        return printable(text.rpartition("\n")[2].strip())[:200]
+
+
+@dataclass
+class _Http:
+    """What is known of a server's answers over HTTP, where the protocol says less: the status, and the way that they come."""
+
+    reason: str = ""
+
+    def client(self, headers: Mapping[str, str], timeout: float) -> Any:
+        """A client for at most `MOST_BYTES` of each body; a small packed one may unpack to a huge one, so none is unpacked."""
+        import httpx2
+
+        async def note(response: httpx2.Response) -> None:
+            if response.status_code >= 300 and response.request.method == "POST":
+                self.reason = self.reason or f"HTTP {response.status_code}"
+            response.headers.pop("Content-Encoding", None)
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                response.stream = _Bounded(response.stream)
+
+        class _Bounded(httpx2.AsyncByteStream):
+            def __init__(self, stream: Any) -> None:
+                self.stream = stream
+
+            async def __aiter__(self) -> AsyncIterator[bytes]:
+                size = 0
+                async for chunk in self.stream:
+                    size += len(chunk)
+                    if size > MOST_BYTES:
+                        raise httpx2.ReadError(f"an answer of more than {MOST_BYTES} bytes")
+                    yield chunk
+
+            async def aclose(self) -> None:
+                await self.stream.aclose()
+
+        return httpx2.AsyncClient(
+            headers={**headers, "Accept-Encoding": "identity"},
+            timeout=timeout,
+            event_hooks={"response": [note]},
+        )
+
+    async def look_for_sse(self, client: Any, url: str) -> None:
+        """Notes it if the server that did not take a message offers MCP's former transport at this address."""
+        import anyio
+
+        with contextlib.suppress(Exception), anyio.move_on_after(3.0):
+            async with client.stream("GET", url, headers={"Accept": "text/event-stream"}) as response:
+                if response.headers.get("content-type", "").startswith("text/event-stream"):
+                    self.reason = (
+                        f"{self.reason}; its transport is SSE, which MCP has replaced: name its address for Streamable HTTP, "
+                        "often .../mcp"
+                    )
+
+
+@functools.cache
+def _bounded_lines() -> Any:
+    """The library's client for programs, which ends at a line of more than `MOST_BYTES` characters: it would keep all of it."""
+    import anyio
+    from mcp.client import stdio
+
+    class Bounded(stdio.TextReceiveStream):
+        _length = 0
+
+        async def receive(self) -> str:
+            text: str = await super().receive()
+            self._length = len(text.rpartition("\n")[2]) + (0 if "\n" in text else self._length)
+            if self._length > MOST_BYTES:
+                raise anyio.BrokenResourceError
+            return text
+
+    stdio.TextReceiveStream = Bounded  # type: ignore[misc]
+    return stdio.stdio_client
+
+
 @contextlib.asynccontextmanager
-async def _session(server: McpServer, stderr: Any) -> AsyncIterator[tuple[Client, dict[str, Tool]]]:
+async def _session(
+    server: McpServer, stderr: Any, http: _Http
+) -> AsyncIterator[tuple[Client, dict[str, Tool]]]:
     """A connected client and the server's tools; the standard error of the server's program goes to `stderr`."""
     import anyio
-    import httpx2
     from mcp import Client, StdioServerParameters
-    from mcp.client.stdio import stdio_client
     from mcp.client.streamable_http import streamable_http_client
 
     def filled(values: Mapping[str, str]) -> dict[str, str]:
@@ -263,16 +368,38 @@ async def _session(server: McpServer, stderr: Any) -> AsyncIterator[tuple[Client
                     args=[from_environment(word, server.label) for word in server.args],
                     env=filled(server.env),
                 )
-                transport = stdio_client(parameters, errlog=stderr)
+                transport = _bounded_lines()(parameters, errlog=stderr)
             else:
                 assert server.url is not None  # one of the two is
-                http = httpx2.AsyncClient(headers=filled(server.headers), timeout=server.timeout)
-                await stack.enter_async_context(http)
-                transport = streamable_http_client(server.url, http_client=http)
-            client = await stack.enter_async_context(Client(transport))
-            tools = await _list(client)
+                connected = http.client(filled(server.headers), server.timeout)
+                await stack.enter_async_context(connected)
+                transport = streamable_http_client(server.url, http_client=connected)
+            try:
+                client = await stack.enter_async_context(Client(transport))
+                tools = await _list(client)
+            except Exception:
+                if server.url is not None and http.reason:
+                    await http.look_for_sse(connected, server.url)
+                raise
+            _accept_any_structure(client, server.label)
             scope.deadline = math.inf
             yield client, tools
+
+
+def _accept_any_structure(client: Client, label: str) -> None:
+    """Makes an answer count that does not fit the schema its tool has promised: the texts in it are what is read."""
+    session, warned = client.session, set()
+    check = session.validate_tool_result
+
+    async def lenient(name: str, result: Any) -> None:
+        try:
+            await check(name, result)
+        except RuntimeError as error:
+            if name not in warned:
+                warned.add(name)
+                log.warning("%s: %s; the answer counts", label, _described(error).removeprefix("RuntimeError: "))
+
+    session.validate_tool_result = lenient  # type: ignore[method-assign]
 
 
 async def _list(client: Client) -> dict[str, Tool]:
