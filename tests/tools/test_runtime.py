@@ -65,7 +65,9 @@ def test_equal_calls_are_executed_once_and_faults_are_not_cached(cache: ResultCa
 
 
 @pytest.mark.parametrize("change", ["text = '43'", "text = NULL, reason = '42'"])
-def test_a_changed_result_is_not_used(cache: ResultCache, change: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_changed_result_is_not_used(
+    cache: ResultCache, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
     keys = [call_key(text, "") for text in ("40 + 2", "41 + 1")]
     cache.write({key: Result("42") for key in keys})
     with sqlite3.connect(cache.path) as connection:

@@ -93,7 +93,9 @@ def _end(code: int) -> None:
         return
     for child in active_children():  # multiprocessing would wait for them
         child.kill()
-    wait([start(atexit._run_exitfuncs)], EXIT_SECONDS)  # multiprocessing's waits for a queue that nobody reads
+    wait(
+        [start(atexit._run_exitfuncs)], EXIT_SECONDS
+    )  # multiprocessing's waits for a queue that nobody reads
     with contextlib.suppress(psutil.Error):
         children = psutil.Process().children(recursive=True)
         for process in children:

@@ -11,7 +11,11 @@ LOOKUP = {
     "name": "lookup",
     "description": "Look up a word.",
     "inputSchema": {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]},
-    "outputSchema": {"type": "object", "properties": {"meaning": {"type": "string"}}, "required": ["meaning"]},
+    "outputSchema": {
+        "type": "object",
+        "properties": {"meaning": {"type": "string"}},
+        "required": ["meaning"],
+    },
 }
 
 
@@ -28,7 +32,9 @@ def reply(request: dict[str, Any], mode: str) -> dict[str, Any] | None:
         result = {"tools": [LOOKUP]}
     elif method == "tools/call":
         is_pipe = stat.S_ISFIFO(os.fstat(2).st_mode)
-        text = {"huge": "boat " * (HUGE // 5), "error": "API key missing: set GLOSS_KEY"}.get(mode, f"pipe {is_pipe}")
+        text = {"huge": "boat " * (HUGE // 5), "error": "API key missing: set GLOSS_KEY"}.get(
+            mode, f"pipe {is_pipe}"
+        )
         result = {"content": [{"type": "text", "text": text}], "isError": mode == "error"}
     else:
         return {"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "no method"}}

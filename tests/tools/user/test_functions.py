@@ -192,7 +192,10 @@ def search(query: str) -> str:
 def test_a_tool_object_of_another_framework_is_named(tmp_path: Path, inner: str, of_file: bool) -> None:
     code = OBJECT.replace("{inner}", inner)
     (tmp_path / "theirs.py").write_text(code + ("\ndel tool\n" if of_file else ""))
-    with pytest.raises(UserError, match=rf"search is a StructuredTool \(of \w+\), not a function; give its function.*search.{inner}\("):
+    with pytest.raises(
+        UserError,
+        match=rf"search is a StructuredTool \(of \w+\), not a function; give its function.*search.{inner}\(",
+    ):
         tools_of(f"{tmp_path}/theirs.py") if of_file else FunctionTool(f"{tmp_path}/theirs.py:search")
 
 
@@ -200,7 +203,15 @@ class Colour(enum.Enum):
     RED = "red"
 
 
-@pytest.mark.parametrize("value", [np.zeros(9_000_000, np.int8), {"rows": np.zeros((3_000, 3_000), np.int8)}, [0] * 3_000_000, "0 " * 9_000_000])
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.zeros(9_000_000, np.int8),
+        {"rows": np.zeros((3_000, 3_000), np.int8)},
+        [0] * 3_000_000,
+        "0 " * 9_000_000,
+    ],
+)
 def test_a_large_value_is_cut_before_it_becomes_text(value: Any) -> None:
     """Ten bytes of memory per byte of the value would be the text alone."""
     tracemalloc.start()

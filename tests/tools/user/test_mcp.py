@@ -142,7 +142,9 @@ RAW = str(Path(__file__).with_name("raw_mcp_server.py"))
 
 
 def raw(mode: str, timeout: float = 60.0) -> McpTool:
-    return McpTool("lookup", command=sys.executable, args=[RAW, mode], start_timeout=PATIENCE, timeout=timeout)
+    return McpTool(
+        "lookup", command=sys.executable, args=[RAW, mode], start_timeout=PATIENCE, timeout=timeout
+    )
 
 
 def test_an_answer_that_does_not_fit_its_schema_counts(caplog: pytest.LogCaptureFixture) -> None:
@@ -169,7 +171,11 @@ class Web(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         is_sse = self.path == "/sse"
-        self.answer(200 if is_sse else 405, b"event: endpoint\ndata: /messages\n\n", "text/event-stream" if is_sse else "text/plain")
+        self.answer(
+            200 if is_sse else 405,
+            b"event: endpoint\ndata: /messages\n\n",
+            "text/event-stream" if is_sse else "text/plain",
+        )
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -229,7 +235,9 @@ def test_a_huge_body_is_a_failure(web: str, path: str) -> None:
 
 
 def test_a_small_body_is_read(web: str) -> None:
-    assert str(answers(McpTool("lookup", url=f"{web}/plain", start_timeout=PATIENCE), "skiff")[0]).startswith("pipe")
+    assert str(answers(McpTool("lookup", url=f"{web}/plain", start_timeout=PATIENCE), "skiff")[0]).startswith(
+        "pipe"
+    )
 
 
 def test_the_server_of_the_page_runs(tmp_path: Path) -> None:

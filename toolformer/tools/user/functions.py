@@ -206,7 +206,8 @@ def tools_of(source: str) -> dict[str, str]:
         objects = [
             key
             for key, member in vars(module).items()
-            if not (key.startswith("_") or inspect.isclass(member) or inspect.ismodule(member)) and _function_in(member)
+            if not (key.startswith("_") or inspect.isclass(member) or inspect.ismodule(member))
+            and _function_in(member)
         ]
         advice = f"; {_is_object(objects[0], getattr(module, objects[0]))}" if objects else ""
         raise UserError(f"{source}: it has no public function{advice}")

@@ -242,7 +242,9 @@ class Connection:
 
     def _warn_of(self, tool: str, answer: CallToolResult) -> None:
         """Logs the text of an error."""
-        said = " ".join(text for block in answer.content if isinstance(text := getattr(block, "text", None), str))
+        said = " ".join(
+            text for block in answer.content if isinstance(text := getattr(block, "text", None), str)
+        )
         if answer.is_error:
             shown = printable(without_credentials(" ".join(said.split())))[:200]
             log.warning("%s: %s: %s", self.server.label, tool, shown or "an error without a text")
@@ -397,7 +399,9 @@ def _accept_any_structure(client: Client, label: str) -> None:
         except RuntimeError as error:
             if name not in warned:
                 warned.add(name)
-                log.warning("%s: %s; the answer counts", label, _described(error).removeprefix("RuntimeError: "))
+                log.warning(
+                    "%s: %s; the answer counts", label, _described(error).removeprefix("RuntimeError: ")
+                )
 
     session.validate_tool_result = lenient  # type: ignore[method-assign]
 
