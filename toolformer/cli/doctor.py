@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     """Runs the command; returns the exit code."""
     parser = Parser("doctor", "what works here, and what to install for the rest")
     options = parser.parsed(arguments, "paths.root=DIR tracking.uri=URI")
-    findings = list(examine(configured("report", options.overrides)))
+    findings = list(examine(configured("report", options.overrides, "report")))
     for state, part, text in findings:
         print(f"{state}  {part:<18}  {printable(text)}")
     return int(any(state == _FAULT for state, *_ in findings))
@@ -67,6 +67,7 @@ def examine(config: Config) -> Iterator[Finding]:
         fix = f"; make setup EXTRA={extra}{more}"
         yield (_OK, part, purpose) if is_there(module) else (_ABSENT, part, purpose + fix)
     yield _assets(config)
+    yield from tools(config)
     yield _folder(Path(config.paths.root).expanduser().absolute())
     if config.tracking.uri:
         yield _server(config)
@@ -88,6 +89,23 @@ def _assets(config: Config) -> Finding:
     if missing := [name for name in assets.ASSETS if assets.find_asset(name) is None]:
         return _ABSENT, "assets", f"not fetched yet: {', '.join(missing)}; toolformer assets fetches them"
     return _OK, "assets", "all fetched"
+
+
+def tools(config: Config) -> Iterator[Finding]:
+    """What the configured tools need, while annotating and at inference."""
+    from toolformer.tools.needs import needs
+
+    for key in config.tools:
+        tool = config.tool[key]
+        both = (tool.implementation, {**tool.implementation, **tool.inference})
+        for need in dict.fromkeys(need for settings in both for _, need in needs(settings, key)):
+            size = f" ({need.size})" if need.size else ""
+            if not need.missing:
+                yield _OK, f"tool {key}", need.name
+            elif need.is_fetched:
+                yield _ABSENT, f"tool {key}", f"{need.name}: {need.missing}; the first run fetches it{size}"
+            else:
+                yield _FAULT, f"tool {key}", f"{need.name}: {need.missing}{size}"
 
 
 def _folder(root: Path) -> Finding:

@@ -33,6 +33,7 @@ from toolformer.tools import prompt_sets
 from toolformer.tools.base import Tool
 from toolformer.tools.cache import ResultCache
 from toolformer.tools.identity import cache_key, check_files
+from toolformer.tools.needs import check_needs, described
 from toolformer.tools.prompt_sets import Prompt
 from toolformer.tools.runtime import Limits, ToolRuntime
 from toolformer.tools.user.describe import Description
@@ -74,6 +75,7 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
         tool = config.tool[key]
         arguments = {**tool.implementation, **(tool.inference if inference else {})}
         key_path = f"tool.{key}.implementation"
+        check_needs(arguments, key_path)
         check_files(arguments, key_path)
         try:
             implementation = instantiate(arguments)
@@ -112,6 +114,23 @@ def tool_settings(config: Config, key: str) -> ToolSettings:
     }
     values |= {"key": key, "prompt": _prompt(config, key)}
     return ToolSettings(**{field.name: values[field.name] for field in fields(ToolSettings)})
+
+
+def check_tools(config: Config) -> None:
+    """`UserError` for the first thing that the tools in use lack here, while annotating or at inference; makes none."""
+    for key in config.tools:
+        tool = config.tool[key]
+        for arguments in (tool.implementation, {**tool.implementation, **tool.inference}):
+            check_needs(arguments, f"tool.{key}.implementation")
+
+
+def implementations(config: Config, inference: bool = False) -> dict[str, str]:
+    """What answers the calls of each tool in use, in words; a tool that is all of it, such as the calculator, is left out."""
+    texts = {
+        key: described({**tool.implementation, **(tool.inference if inference else {})})
+        for key, tool in ((key, config.tool[key]) for key in config.tools)
+    }
+    return {key: text for key, text in texts.items() if text}
 
 
 def log_departures(config: Config) -> None:

@@ -77,6 +77,22 @@ def dtype_name(dtype: str, device: str) -> str:
     return str(choose_dtype(dtype, choose_device(device))).removeprefix("torch.")
 
 
+def is_at_hand(name_or_path: str) -> bool:
+    """Whether a model, or its tokenizer, is in a folder or cached. Fetches nothing."""
+    if name_or_path in EMBEDDED_MODELS:
+        return assets.find_asset(name_or_path) is not None
+    if Path(name_or_path).expanduser().exists():
+        return True
+    name, _, revision = name_or_path.partition("@")
+    try:
+        from huggingface_hub import try_to_load_from_cache
+
+        files = ("config.json", "tokenizer.json", "tokenizer_config.json")
+        return any(isinstance(try_to_load_from_cache(name, file, revision=revision or None), str) for file in files)
+    except ValueError:  # no name of the hub
+        return False
+
+
 def locate(name_or_path: str) -> Location:
     """The folder or hub name of a model; a bundled model is fetched on first use, NAME@REVISION is one of the hub's."""
     if name_or_path in EMBEDDED_MODELS:

@@ -1,9 +1,10 @@
 """A language model for a tool to write with, causal or encoder-decoder, loaded when its first text is requested."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 from toolformer.lm import memory
 from toolformer.lm.language_model import LanguageModel
@@ -43,6 +44,16 @@ class ModelGenerator:
     device: Annotated[str, NOTHING] = "auto"
     batch_tokens: Annotated[int | None, NOTHING] = None
     """Tokens of a forward pass; null: by the device. Halved once if the GPU's memory is full."""
+
+    @classmethod
+    def describe(cls, settings: Mapping[str, Any]) -> str:
+        """What writes, by these arguments of the class."""
+        return Path(str(settings.get("model", cls.model))).name
+
+    @classmethod
+    def needs(cls, settings: Mapping[str, Any]) -> Sequence[Any]:
+        """What must be there: the model, which is fetched or refused when the tool is made."""
+        return ()
 
     def check(self) -> None:
         """UserError if there is no such model; weights are not loaded."""

@@ -25,14 +25,17 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from toolformer.data import assets
 from toolformer.errors import UserError, one_line
-from toolformer.lm.loading import choose_device, choose_dtype, load_tokenizer, load_weights
+from toolformer.lm.loading import choose_device, choose_dtype, is_at_hand, load_tokenizer, load_weights
 from toolformer.lm.seq2seq import greedy, padded_batches
 from toolformer.step import NOTHING, Content, ModelName
 from toolformer.storage import build_once
+from toolformer.tools.base import Need
 from toolformer.tools.question_answering import Reader
 from toolformer.tools.retrieval.passages import Passage, Retriever
 
 CHECKPOINT = "model.pth.tar"
+WHERE = "github.com/facebookresearch/atlas, models/atlas_nq/large and xxl"
+SIZES = "large: about 3 GB, XXL: about 45 GB of weights on disk, once more when converted; 1.6 and 22 GB of memory in bfloat16"
 QUESTIONS = 4
 """Questions read at once: the states of forty passages of 512 tokens take 84 MB with Atlas-large."""
 _CONVERSION = "1"
@@ -65,6 +68,27 @@ class Atlas(Reader):
                 f"{_KEY} is {self.checkpoint_path}; name the {CHECKPOINT} of an Atlas model, or its folder"
             )
         self.load = functools.partial(load_reader, checkpoint, self.tokenizer, self.dtype, self.device)
+
+    @classmethod
+    def describe(cls, settings: Mapping[str, Any]) -> str:
+        """See `Part`."""
+        path = Path(str(settings.get("checkpoint_path")))
+        name = path.parent.name if path.name == CHECKPOINT else path.name
+        return f"Atlas ({name}) on {settings.get('passages', cls.passages)} passages"
+
+    @classmethod
+    def needs(cls, settings: Mapping[str, Any]) -> Sequence[Need]:
+        """The checkpoint and T5's tokenizer."""
+        path = Path(str(settings.get("checkpoint_path"))).expanduser()
+        is_there = path.is_file() or (path / CHECKPOINT).is_file()
+        place = "set paths.data_dir, or " if path.parts[0] == "None" else ""
+        missing = "" if is_there else f"it is not there; fetch it ({WHERE}) and {place}name it in checkpoint_path"
+        tokenizer = str(settings.get("tokenizer", cls.tokenizer))
+        state = "" if is_at_hand(tokenizer) else "not fetched yet"
+        return [
+            Need(f"Atlas's checkpoint {path}", missing, SIZES),
+            Need(f"the tokenizer {tokenizer}", state, "2 MB", is_fetched=True),
+        ]
 
     def prompt(self, question: str, passages: Sequence[Passage]) -> tuple[str, ...]:
         """Atlas's input: the question in the format of its task `qa`, once with each passage."""

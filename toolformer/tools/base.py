@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from toolformer.data import Document
 from toolformer.errors import UserError
@@ -44,6 +44,20 @@ def at_least_one(tool: str, **numbers: int) -> None:
             raise UserError(f"{tool}: {name} is {number}; it must be at least 1")
 
 
+@dataclass(frozen=True)
+class Need:
+    """Something that a tool needs beside this package."""
+
+    name: str
+    """What it is: `Atlas's checkpoint xxl/model.pth.tar`."""
+    missing: str = ""
+    """What is wrong with it and what to do; empty if it is there."""
+    size: str = ""
+    """Disk and memory that it takes."""
+    is_fetched: bool = False
+    """Whether it is fetched at first use, with network."""
+
+
 class Part:
     """What a tool and its parts (a translator, a language model) have in common, with defaults."""
 
@@ -54,6 +68,16 @@ class Part:
 
     def check(self) -> None:
         """Raises a `UserError` if something is missing (a model, a server's address); loads nothing."""
+
+    @classmethod
+    def describe(cls, settings: Mapping[str, Any]) -> str:
+        """What answers, in a few words, by these arguments of the class; empty if a part of it says so."""
+        return ""
+
+    @classmethod
+    def needs(cls, settings: Mapping[str, Any]) -> Sequence[Need]:
+        """What must be there beside this package, by these arguments of the class."""
+        return ()
 
 
 class Tool(Part, ABC):

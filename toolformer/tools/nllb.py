@@ -3,13 +3,14 @@
 import functools
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from toolformer.errors import UserError
 from toolformer.step import NOTHING, ModelName
-from toolformer.tools.base import Result, at_least_one
+from toolformer.tools.base import Need, Result, at_least_one
 from toolformer.tools.nllb_languages import ENGLISH, NLLB_LANGUAGES
 from toolformer.tools.translation import Translator
 
@@ -46,6 +47,20 @@ class NllbTranslator(Translator):
             raise UserError(f"translation: dtype is {self.dtype!r}; it must be one of {', '.join(known)}")
         sizes = ("beam_size", "max_input_tokens", "max_new_tokens", "batch_tokens")
         at_least_one("translation", **{name: getattr(self, name) for name in sizes})
+
+    @classmethod
+    def describe(cls, settings: Mapping[str, Any]) -> str:
+        """See `Part`."""
+        return Path(str(settings.get("model", cls.model))).name
+
+    @classmethod
+    def needs(cls, settings: Mapping[str, Any]) -> Sequence[Need]:
+        """The model."""
+        from toolformer.lm.loading import is_at_hand
+
+        model = str(settings.get("model", cls.model))
+        size = "2.5 GB on disk, 1.2 GB of memory in bfloat16" if model == cls.model else ""
+        return [Need(f"the translator {model}", "" if is_at_hand(model) else "not fetched yet", size, is_fetched=True)]
 
     def check(self) -> None:
         """`UserError` for a model whose configuration is not NLLB's."""

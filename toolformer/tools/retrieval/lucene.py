@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from toolformer.data import Document
 from toolformer.errors import UserError, one_line
 from toolformer.step import NOTHING, Content
 from toolformer.storage import locked
+from toolformer.tools.base import Need
 from toolformer.tools.retrieval import index, java
 from toolformer.tools.retrieval.passages import (
     K1,
@@ -74,6 +75,34 @@ class Lucene(Retriever):
         else:
             self.folder = _prebuilt(self.prebuilt)
         self.threads = self.threads or len(os.sched_getaffinity(0))
+
+    @classmethod
+    def describe(cls, settings: Mapping[str, Any]) -> str:
+        """See `Part`."""
+        if settings.get("index_path"):
+            folder = Path(settings["index_path"]).expanduser()
+            count = (index.manifest_of(folder) or {}).get("passages")
+            return f"BM25 by Lucene over {folder.name}" + (f" ({count:,} passages)" if count else "")
+        name = settings.get("prebuilt", KILT)
+        return f"BM25 by Lucene over {name}" + (" (5.9 million articles)" if name == KILT else "")
+
+    @classmethod
+    def needs(cls, settings: Mapping[str, Any]) -> Sequence[Need]:
+        """Java, Pyserini and the index."""
+        found = [java.need()]
+        if settings.get("index_path"):
+            folder = Path(settings["index_path"]).expanduser()
+            try:
+                index.check_index(folder, BACKEND)
+                found.append(Need(f"the index {folder}"))
+            except UserError as error:
+                found.append(Need(f"the index {folder}", str(error)))
+        elif name := settings.get("prebuilt", KILT):
+            cache = Path(os.environ.get("PYSERINI_CACHE") or "~/.cache/pyserini").expanduser() / "indexes"
+            is_there = any(cache.glob(f"*{name}*"))
+            size = "11 GB to fetch, some 2 GB of memory" if name == KILT else ""
+            found.append(Need(f"the index {name}", "" if is_there else "not fetched yet", size, is_fetched=True))
+        return found
 
     def __len__(self) -> int:
         return int(self._searcher.get_total_num_docs())

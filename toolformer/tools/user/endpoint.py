@@ -71,6 +71,11 @@ class EndpointGenerator(Part):
             if not 0 < value < float("inf") or (name != "timeout" and value != int(value)):
                 raise ValueError(f"{name} is {value}; it must be a number above 0")
 
+    @classmethod
+    def describe(cls, settings: Mapping[str, Any]) -> str:
+        """See `Part`."""
+        return f"{settings.get('model')} behind an endpoint"
+
     def __call__(
         self, prompts: Sequence[str], max_new_tokens: int, stop: Sequence[str] = ()
     ) -> list[str | Result]:
