@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+TOOL_STAGES = ("generate", "evaluate")
+"""The stages whose jobs call tools."""
 DRAFTED_FROM = 10
 """Texts that demonstrations are drafted from."""
 _RUN = "a run's id or at least its first six characters, latest, or latest:SYSTEM"
@@ -306,8 +308,21 @@ def _run_job(flags: Collection[str], job: HydraJob) -> list[Run]:
         print(json.dumps(rows, indent=1))
     else:
         console(sys.stdout if flags else sys.stderr).print(_table(jobs, runs))
+    _check_tools([job.config for job in jobs if job.key not in done and job.stage in TOOL_STAGES], flags)
     check_data([job for job in jobs if job.key not in done])
     return [] if flags else execute(jobs, done, job.sweep)
+
+
+def _check_tools(configs: Sequence[Config], flags: Collection[str]) -> None:
+    """Prints what the tools of missing jobs need; without flags, `UserError` for what is missing and is not fetched by itself."""
+    from toolformer.cli.doctor import tools
+    from toolformer.jobs import instantiate
+
+    if "--plan" in flags and "--json" not in flags:
+        for state, part, text in dict.fromkeys(finding for config in configs for finding in tools(config)):
+            print(f"{state}  {part:<18}  {printable(text)}")
+    for config in configs if not flags else ():
+        instantiate.check_tools(config)
 
 
 def _table(jobs: Sequence[Job], runs: Sequence[Run | None]) -> Table:

@@ -118,6 +118,7 @@ class Work:
             "comparison": self.job.comparison,
             "wording": self.config.wording,
             **({"baseline": baseline} if baseline else {}),
+            **({"implementations": instantiate.implementations(self.config, True)} if self.calls else {}),
         }
 
     def check(self) -> None:
