@@ -30,6 +30,7 @@ from toolformer.benchmarks import PAPER
 from toolformer.decoding.settings import SYSTEMS, policy_label
 from toolformer.errors import UserError
 from toolformer.jobs import engine, heldout, instantiate
+from toolformer.jobs.config.effective import calls_tools
 from toolformer.jobs.engine import answering
 from toolformer.jobs.engine.answering import Questions
 from toolformer.jobs.job import Job
@@ -118,7 +119,7 @@ class Work:
             "comparison": self.job.comparison,
             "wording": self.config.wording,
             **({"baseline": baseline} if baseline else {}),
-            **({"implementations": instantiate.implementations(self.config, True)} if self.calls else {}),
+            **({"implementations": instantiate.implementations(self.config, True)} if calls_tools(self.config) else {}),
         }
 
     def check(self) -> None:

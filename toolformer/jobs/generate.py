@@ -59,7 +59,7 @@ class Work:
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"corpus": self.corpus}
+        return {"corpus": self.corpus, "implementations": instantiate.implementations(self.config)}
 
     @property
     def total(self) -> int:
