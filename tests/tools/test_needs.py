@@ -19,7 +19,9 @@ def config(*words: str) -> Config:
     return validate(compose("generate", list(words)))
 
 
-@pytest.mark.parametrize("words", [["setting=paper", *PLACES], ["toolset=paper"], ["experiment=figure4", *PLACES]])
+@pytest.mark.parametrize(
+    "words", [["setting=paper", *PLACES], ["toolset=paper"], ["experiment=figure4", *PLACES]]
+)
 def test_the_papers_setting_has_the_papers_tools(words: list[str]) -> None:
     tools = config(*words, "paths.data_dir=/dev").tool
     assert tools["search"].implementation["retriever"]["_target_"].endswith("Lucene")
@@ -45,7 +47,10 @@ def test_tools_are_described() -> None:
 @pytest.mark.parametrize("data", [None, "/dev"])
 def test_a_missing_checkpoint_is_named(data: str | None) -> None:
     words = ["toolset=paper", "tools=[qa]"] + [f"paths.data_dir={data}"] * bool(data)
-    with pytest.raises(UserError, match=r"^tool.qa.implementation: Atlas's checkpoint .*/atlas_nq/large: it is not there; fetch it") as error:
+    with pytest.raises(
+        UserError,
+        match=r"^tool.qa.implementation: Atlas's checkpoint .*/atlas_nq/large: it is not there; fetch it",
+    ) as error:
         instantiate.check_tools(config(*words))
     assert ("set paths.data_dir" in str(error.value)) is (data is None)
 
@@ -58,7 +63,9 @@ def test_a_missing_checkpoint_is_named(data: str | None) -> None:
         ('JAVA_VERSION="1.8.0_402"', "Lucene needs Java 21 or newer, found 8"),
     ],
 )
-def test_a_java_that_is_too_old_is_named(tmp_path: Path, monkeypatch: Patch, release: str | None, words: str) -> None:
+def test_a_java_that_is_too_old_is_named(
+    tmp_path: Path, monkeypatch: Patch, release: str | None, words: str
+) -> None:
     monkeypatch.setattr(java, "jar", lambda: "anserini.jar")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     if release:
@@ -82,7 +89,9 @@ def test_the_doctor_says_what_the_tools_of_an_experiment_need(capsys: Capture, t
     assert "tool translation    the translator facebook/nllb-200-distilled-600M" in shown
 
 
-def test_a_run_without_its_tools_is_refused_before_any_work(tmp_path: Path, refused: Refused, capsys: Capture) -> None:
+def test_a_run_without_its_tools_is_refused_before_any_work(
+    tmp_path: Path, refused: Refused, capsys: Capture
+) -> None:
     words = [*smoke_words(tmp_path), "toolset=paper", "tools=[qa]"]
     assert "Atlas's checkpoint" in refused("run", *words)
     assert not list(tmp_path.glob("generate/*"))

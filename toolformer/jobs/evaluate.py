@@ -119,7 +119,11 @@ class Work:
             "comparison": self.job.comparison,
             "wording": self.config.wording,
             **({"baseline": baseline} if baseline else {}),
-            **({"implementations": instantiate.implementations(self.config, True)} if calls_tools(self.config) else {}),
+            **(
+                {"implementations": instantiate.implementations(self.config, True)}
+                if calls_tools(self.config)
+                else {}
+            ),
         }
 
     def check(self) -> None:

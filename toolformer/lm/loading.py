@@ -88,7 +88,9 @@ def is_at_hand(name_or_path: str) -> bool:
         from huggingface_hub import try_to_load_from_cache
 
         files = ("config.json", "tokenizer.json", "tokenizer_config.json")
-        return any(isinstance(try_to_load_from_cache(name, file, revision=revision or None), str) for file in files)
+        return any(
+            isinstance(try_to_load_from_cache(name, file, revision=revision or None), str) for file in files
+        )
     except ValueError:  # no name of the hub
         return False
 

@@ -82,7 +82,9 @@ class Atlas(Reader):
         path = Path(str(settings.get("checkpoint_path"))).expanduser()
         is_there = path.is_file() or (path / CHECKPOINT).is_file()
         place = "set paths.data_dir, or " if path.parts[0] == "None" else ""
-        missing = "" if is_there else f"it is not there; fetch it ({WHERE}) and {place}name it in checkpoint_path"
+        missing = (
+            "" if is_there else f"it is not there; fetch it ({WHERE}) and {place}name it in checkpoint_path"
+        )
         tokenizer = str(settings.get("tokenizer", cls.tokenizer))
         state = "" if is_at_hand(tokenizer) else "not fetched yet"
         return [

@@ -60,7 +60,14 @@ class NllbTranslator(Translator):
 
         model = str(settings.get("model", cls.model))
         size = "2.5 GB on disk, 1.2 GB of memory in bfloat16" if model == cls.model else ""
-        return [Need(f"the translator {model}", "" if is_at_hand(model) else "not fetched yet", size, is_fetched=True)]
+        return [
+            Need(
+                f"the translator {model}",
+                "" if is_at_hand(model) else "not fetched yet",
+                size,
+                is_fetched=True,
+            )
+        ]
 
     def check(self) -> None:
         """`UserError` for a model whose configuration is not NLLB's."""

@@ -61,7 +61,11 @@ class BM25(Retriever):
     def describe(cls, settings: Mapping[str, Any]) -> str:
         """See `Part`."""
         path = settings.get("index_path") or settings.get("articles_path")
-        count = index.manifest_of(Path(settings["index_path"]).expanduser()) if settings.get("index_path") else None
+        count = (
+            index.manifest_of(Path(settings["index_path"]).expanduser())
+            if settings.get("index_path")
+            else None
+        )
         size = f" ({count['passages']:,} passages)" if count and "passages" in count else ""
         return f"BM25 (bm25s) over {Path(path).name}{size}" if path else f"BM25 (bm25s) over {BUNDLED}"
 

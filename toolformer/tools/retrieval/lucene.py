@@ -101,7 +101,9 @@ class Lucene(Retriever):
             cache = Path(os.environ.get("PYSERINI_CACHE") or "~/.cache/pyserini").expanduser() / "indexes"
             is_there = any(cache.glob(f"*{name}*"))
             size = "11 GB to fetch, some 2 GB of memory" if name == KILT else ""
-            found.append(Need(f"the index {name}", "" if is_there else "not fetched yet", size, is_fetched=True))
+            found.append(
+                Need(f"the index {name}", "" if is_there else "not fetched yet", size, is_fetched=True)
+            )
         return found
 
     def __len__(self) -> int:
