@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.build import GOLDEN, Capture, Patch, smoke_words
 from tests.pages.page import ROOT, Page, save_model
+from toolformer import Toolformer
 from toolformer.cli import main
 from toolformer.jobs.config import compose, validate
 from toolformer.results import Results
@@ -134,3 +135,57 @@ def test_the_slurm_script_names_the_variable_that_is_missing(name: str, stand_in
     del stand_ins[name]
     refused = slurm(stand_ins)
     assert refused.returncode != 0 and f"{name}: name a" in refused.stderr and not refused.stdout
+
+
+SUMS = ["It fell by 23, and 14 - 23 = -9 degrees was the lowest.", "We sold 7 + 5 = 12 tickets."]
+WRITTEN = [" 5 + 7 = [Calculator(5 + 7)] 12", " 9 - 4 = [Calculator(9 - 4)] 5", "the number"]
+
+
+@pytest.fixture
+def sums(tmp_path: Path) -> Path:
+    path = tmp_path / "sums.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in SUMS))
+    return path
+
+
+def test_the_reward_of_a_call_is_its_gain(sums: Path) -> None:
+    reward = runpy.run_path(str(EXAMPLES / "reward.py"))
+    scorer = Toolformer.from_pretrained(GOLDEN, ["tools=[calculator]", "lm.dtype=float32"])
+    (_, place) = reward["places"](sums)
+    written = ["7 + 5)] 12", "7 / 0)]", "no call"]
+    gain, *others = reward["rewards"](scorer, written, [place["text"]] * 3, [place["position"]] * 3)
+    assert place["prompt"] == "We sold 7 + 5 = [Calculator("
+    assert gain == scorer.gain(place["text"], place["position"], "Calculator(7 + 5)", "12")
+    assert others == [-1.0, -1.0]
+
+
+def test_a_model_is_trained_by_gain(sums: Path, tmp_path: Path, monkeypatch: Patch) -> None:
+    pytest.importorskip("trl")
+    save_model(tmp_path / "model", WRITTEN)
+    options = [
+        "--max_steps=2",
+        "--per_device_train_batch_size=2",
+        "--num_generations=2",
+        "--learning_rate=1e-2",
+        "--use_cpu=True",
+    ]
+    arguments = ["reward.py", *map(str, (tmp_path / "model", sums, tmp_path / "trained")), *options]
+    monkeypatch.setattr("sys.argv", arguments)
+    runpy.run_path(str(EXAMPLES / "reward.py"), run_name="__main__")
+    before, after = (
+        AutoModelForCausalLM.from_pretrained(tmp_path / name).state_dict() for name in ("model", "trained")
+    )
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_the_best_of_several_calls_is_kept(
+    sums: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
+    save_model(tmp_path / "model", WRITTEN)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    main = runpy.run_path(str(EXAMPLES / "best_of.py"))["main"]
+    torch.manual_seed(0)
+    main(str(tmp_path / "model"), str(sums), str(tmp_path / "kept.jsonl"), samples=8, threshold=-10.0)
+    kept = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
+    assert kept and all("= [Calculator(" in row["text"] and "] " in row["text"] for row in kept)
+    assert capsys.readouterr().out == f"{len(kept)} calls kept\n"
