@@ -301,7 +301,16 @@ def _judged(compared: TaskComparison, target: float, level: float) -> dict[str, 
         else _number(Cell(target, 1, True))
         if target
         else f"> 0, p < {level:g}",
-        "result": _number(Cell(value.value, digits, not is_ratio, low=value.low, high=value.high)),
+        "result": _number(
+            Cell(
+                value.value,
+                digits,
+                not is_ratio,
+                low=value.low,
+                high=value.high,
+                note=seeds_note(compared.comparison),
+            )
+        ),
         "p (Holm)": p_cell(p).text,
         "outcome": "met" if met else "missed",
     }

@@ -91,6 +91,17 @@ def test_no_difference_on_the_largest_benchmark_hides_no_gain() -> None:
     assert headline(Evidence(paired=paired)).gain == NO_DIFFERENCE
 
 
+def test_a_report_opens_with_the_count_and_among_equal_benchmarks_with_a_significant_one() -> None:
+    paired = {
+        ("lama_trex", *DISABLED): scored(5.0, 3.0, ACROSS, 0.6),
+        ("arithmetic", *DISABLED): scored(70.0, 2.0),
+    }
+    assert headline(Evidence(paired=paired)).sentence == (
+        "Toolformer is better than the same model with calls disabled on 1 of 2 benchmarks. "
+        "Toolformer answers 70.0 % of Arithmetic correctly, with calls disabled 2.0 %."
+    )
+
+
 def test_captions_are_short(report: Report) -> None:
     skipped = "Rows skipped"  # a list
     long = [part.caption for part in report.content.parts if len(part.caption.partition(skipped)[0]) > 240]

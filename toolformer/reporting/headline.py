@@ -11,6 +11,7 @@ from toolformer.reporting.table import Cell, p_cell
 NO_DIFFERENCE = "No difference beyond chance"
 _AGAINST = {"toolformer_disabled": "with calls disabled", "model": "before finetuning"}
 """What Toolformer is compared with, in this order."""
+_OTHER = {"toolformer_disabled": "the same model with calls disabled", "model": "the model before finetuning"}
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Headline:
 
 
 def headline(evidence: Evidence) -> Headline:
-    """Toolformer against the same model with calls disabled, else the untrained one, on the benchmark with most examples."""
+    """Toolformer against the same model with calls disabled, else the untrained one, on the benchmark with most examples; of equals
+    on one with a significant difference."""
     for other in _AGAINST:
         compared = {
             task: pair
@@ -39,12 +41,21 @@ def headline(evidence: Evidence) -> Headline:
 
 
 def _of(by_task: Mapping[str, TaskComparison], other: str) -> Headline:
-    task = max(in_table_order(by_task), key=lambda name: by_task[name].comparison.n)
+    task = max(
+        in_table_order(by_task), key=lambda name: (by_task[name].comparison.n, verdict(by_task[name]) != 0)
+    )
     compared = by_task[task]
     comparison = compared.comparison
     estimate = comparison.difference
     points = Cell(estimate.value, 1, is_signed=True, low=estimate.low, high=estimate.high)
-    sentence = (
+    verdicts = [verdict(pair) for pair in by_task.values()]
+    better, worse = verdicts.count(1), verdicts.count(-1)
+    count = (
+        f"Toolformer is better than {_OTHER[other]} on {better} of {len(by_task)} benchmarks"
+        + (f" and worse on {worse}" if worse else "")
+        + ". "
+    ) * (len(by_task) > 1)
+    sentence = count + (
         f"Toolformer answers {comparison.second:.1f} % of {title_of(task)} correctly, "
         f"{_AGAINST[other]} {comparison.first:.1f} %."
     )
@@ -54,9 +65,7 @@ def _of(by_task: Mapping[str, TaskComparison], other: str) -> Headline:
         basis += "" if compared.p_holm is None else f" (corrected: {p_cell(compared.p_holm).text})"
     basis += "."
     gain = f"{points.text} points"
-    verdicts = [verdict(pair) for pair in by_task.values()]
     if len(by_task) > 1:
-        better, worse = verdicts.count(1), verdicts.count(-1)
         gain = f"Better on {better} of {len(by_task)} benchmarks" + (f", worse on {worse}" if worse else "")
         basis += (
             f" Of all {len(by_task)} benchmarks on which the two were compared, Toolformer is better on {better} "
