@@ -2,7 +2,9 @@
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -80,6 +82,9 @@ def _check_data(config: Config) -> None:
             f"heldout.{changed[0].key} is of texts that heldout.source does not name; add corpus@heldout=jsonl (or another "
             f"file of the group corpus); or hold out a share of the corpus, with heldout.{changed[0].key}=null"
         )
+    for key in config.tools:
+        _check_below_data_dir(f"tool.{key}.implementation", config.tool[key].implementation)
+        _check_below_data_dir(f"tool.{key}.inference", config.tool[key].inference)
     for key in ("data_dir", "tasks_dir"):
         folder = getattr(config.paths, key)
         if folder and not Path(folder).expanduser().is_dir():
@@ -94,15 +99,23 @@ def _check_corpus(key: str, corpus: CorpusConfig) -> None:
     if corpus.source in ("demo", "wikipedia"):
         if corpus.path:
             raise UserError(f"{key}.path: {key}.source={corpus.source} reads no file; leave one of them out")
-    elif str(corpus.path).startswith("None/"):  # below ${paths.data_dir}, which is null
-        raise UserError(f"paths.data_dir is missing, below which {key}.path is: add paths.data_dir=DIR")
-    elif not corpus.path:
+    _check_below_data_dir(f"{key}.path", corpus.path)
+    if corpus.source not in ("demo", "wikipedia") and not corpus.path:
         expected = "a data set's name" if corpus.source == "hub" else "a file or a folder"
         # cc_net's files are the paper's setting, in which the experiments of its tables are.
         bundled = ", or add setting=small for the bundled model and corpus" * (
             corpus.text_field == "raw_content"
         )
         raise UserError(f"{key}.path is missing; name {expected}: {key}.path=...{bundled}")
+
+
+def _check_below_data_dir(key: str, value: Any) -> None:
+    """UserError for a path below `${paths.data_dir}`, which is null."""
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            _check_below_data_dir(f"{key}.{name}", part)
+    elif str(value).startswith("None/"):
+        raise UserError(f"paths.data_dir is missing, below which {key} is: add paths.data_dir=DIR")
 
 
 def _check_together(config: Config) -> None:
