@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NEEDED_GIB = 5
 """For assets and a small run."""
 EXTRAS = {
-    "ray": ("ray", "several workers, on one machine or a cluster (engine.workers, engine.address)"),
+    "ray": ("ray", "workers on a cluster (engine.address)"),
     "peft": ("lora", "LoRA adapters (trainer.lora_rank)"),
     "hydra_plugins.hydra_joblib_launcher": ("launchers", "sweeps side by side (hydra/launcher=joblib)"),
     "hydra_plugins.hydra_submitit_launcher": ("launchers", "sweeps on Slurm (hydra/launcher=slurm)"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import itertools
 import json
 import logging
 import os
@@ -30,33 +32,32 @@ class AnswerFile:
     when all requests are answered. Here a key covers the model, tools and day, an answer has its calls and seconds, it is
     on disk batch by batch, and one that met a fault is asked again by the next run.
 
-    Every line has a checksum; damaged lines are asked again, and a half-written last line is cut off. While open, the file
-    is locked; other processes wait for it. Without a path, answers are kept in memory.
-
-    Args:
-        known: another file whose answers are read too.
+    Every line has a checksum; damaged lines are asked again, and a half-written last line is cut off. Several processes may
+    have it open: each writes to a file of its own, the first of NAME.jsonl, NAME-1.jsonl, ... that no other has open, and
+    reads all of them. Without a path, answers are kept in memory.
     """
 
-    def __init__(self, path: str | Path | None, known: Path | None = None) -> None:
+    def __init__(self, path: str | Path | None) -> None:
         self.path = Path(path).expanduser() if path else None
+        """The file that this process writes to."""
         self._rows: dict[str, dict[str, Any]] = {}
         """By key: `key`, `answer`, and `seconds` where they were measured."""
+        self._read_to: dict[Path, int] = {}
+        """How much of each file was read."""
         self._lock: FileLock | None = None
         self._file: BinaryIO | None = None
         self._synced = 0.0
-        self.waited = False
-        """Whether another process had the file open."""
         if self.path is None:
             return
-        self._lock = lock_file(self.path.with_name(f"{self.path.name}.lock"))
-        if not acquired(self._lock):
-            log.info("evaluate: another process evaluates this system; waiting to use its answers")
-            self.waited = True
-            while not acquired(self._lock, wait=True):
-                pass
-        for file in (known, self.path):
-            if file and file.exists():
-                self._read(file)
+        self._first = self.path
+        for number in itertools.count(1):
+            self._lock = lock_file(self.path.with_name(f"{self.path.name}.lock"))
+            if acquired(self._lock):
+                break
+            self.path = self._first.with_stem(f"{self._first.stem}-{number}")
+        self.refresh()
+        if self.path.exists() and self.path.stat().st_size > self._read_to[self.path]:
+            os.truncate(self.path, self._read_to[self.path])
 
     def __enter__(self) -> AnswerFile:
         return self
@@ -64,15 +65,27 @@ class AnswerFile:
     def __exit__(self, *_: object) -> None:
         """Lets other processes write; answers can still be read, but no longer added."""
         if self._file is not None:
-            self._sync()
+            self.sync()
             self._file.close()
             self._file = None
         if self._lock is not None:
             self._lock.release()
 
+    def refresh(self) -> None:
+        """Reads what processes have written since."""
+        if self.path is None:
+            return
+        others = self._first.parent.glob(f"{glob.escape(self._first.stem)}-*{self._first.suffix}")
+        for file in [self._first, *sorted(others)]:
+            if file.is_file():
+                self._read(file)
+
     def _read(self, path: Path) -> None:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            file.seek(self._read_to.get(path, 0))
+            content = file.read()
         complete = content[: content.rfind(b"\n") + 1]
+        self._read_to[path] = self._read_to.get(path, 0) + len(complete)
         damaged = 0
         for line in complete.splitlines():
             try:
@@ -82,19 +95,8 @@ class AnswerFile:
                 self._rows[row["key"]] = row
             except (ValueError, KeyError, TypeError, AttributeError):
                 damaged += 1
-        if (
-            len(complete) < len(content) and path == self.path
-        ):  # another process may be writing to a known one
-            os.truncate(path, len(complete))
         if damaged:
             log.warning("%s: %d damaged lines; their questions are asked again", path, damaged)
-
-    def take(self, path: Path) -> None:
-        """Moves the answers of another file, such as a worker's, into this one and removes it."""
-        with AnswerFile(path) as others:
-            self._keep(row for key, row in others._rows.items() if key not in self)
-        path.unlink(missing_ok=True)
-        path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
 
     def __contains__(self, key: str) -> bool:
         return key in self._rows
@@ -120,7 +122,7 @@ class AnswerFile:
                 row["seconds"] = round(seconds / len(rows), 6)
         self._keep(rows, final)
 
-    def _keep(self, rows: Iterable[dict[str, Any]], final: bool = True) -> None:
+    def _keep(self, rows: Iterable[dict[str, Any]], final: bool) -> None:
         new = {row["key"]: row for row in rows}
         self._rows |= new
         if self.path is None or not final or not new:
@@ -133,11 +135,12 @@ class AnswerFile:
             self._file.write(lines.encode())
             self._file.flush()
         if time.monotonic() - self._synced >= SYNC_SECONDS:
-            self._sync()
+            self.sync()
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
         """Waits until all is on the disk, which takes as long as a step of a small model."""
-        assert self.path is not None and self._file is not None
+        if self.path is None or self._file is None:
+            return
         with writing(self.path):
             os.fsync(self._file.fileno())
         self._synced = time.monotonic()

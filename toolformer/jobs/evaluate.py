@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any
 from toolformer.benchmarks import PAPER
 from toolformer.decoding.settings import SYSTEMS, policy_label
 from toolformer.errors import UserError
-from toolformer.jobs import engine, heldout, instantiate
+from toolformer.jobs import answer, heldout, instantiate, share
+from toolformer.jobs.answer import Questions
+from toolformer.jobs.cluster import check_cluster
 from toolformer.jobs.config.effective import calls_tools
-from toolformer.jobs.engine import answering
-from toolformer.jobs.engine.answering import Questions
 from toolformer.jobs.job import Job
 from toolformer.jobs.outputs import model_folder
 from toolformer.results import Dataset, Folder, Results, Run
@@ -132,7 +132,7 @@ class Work:
         from toolformer.lm.loading import choose_device, load_config
         from toolformer.training.checkpoints import check_intact
 
-        engine.check_engine(self.config.engine)
+        check_cluster(self.config.engine)
         choose_device(self.config.lm.device)
         if not self.trained:
             load_config(self.model)
@@ -151,8 +151,8 @@ class Work:
 
     def share(self, folder: Folder | None) -> None:
         """Has workers answer, if there are several."""
-        if engine.is_pooled(self.config):
-            self.used = answering.answer(self._at_work(), self.loaded)
+        if share.is_pooled(self.config):
+            self.used = answer.answer(self._at_work(), self.loaded)
 
     def finish(self, folder: Folder) -> None:
         """Answers what is left, and scores all answers."""
@@ -161,13 +161,13 @@ class Work:
 
         questions = self._at_work()
         with AnswerFile(questions.answers) as answers:
-            answering.gather(answers)  # also of an evaluation that was interrupted
             decoder = instantiate.decoder(self.config, self.model, self.tools)
             lm = questions.lm(decoder, answers)
-            used = answering.answer(questions, self.loaded, lm)
             gold_nats = self.config.evaluation.gold_nats and self.config.system != "prompted"
             scores = suite.evaluate_tasks(lm, self.loaded, gold_nats=gold_nats)
-            self._write(folder, questions, added(self.used, used), lm, scores)
+            self._write(folder, questions, added(self.used, usages(self.tools)), lm, scores)
+            if share.is_pooled(self.config):
+                answer.forget(questions, self.loaded)
             if self.config.evaluation.oracles:
                 self._explain(folder, questions, decoder, answers, scores)
 

@@ -46,7 +46,7 @@ class Chunk:
     content: Any
 
 
-class Work(Protocol):
+class Chunked(Protocol):
     """Work in chunks; it can be sent to another process."""
 
     @property
@@ -78,7 +78,7 @@ OnDone = Callable[[str, bool], object]
 def _ignore(name: str, is_ours: bool) -> None: ...
 
 
-def share(work: Work, on_done: OnDone = _ignore) -> None:
+def share(work: Chunked, on_done: OnDone = _ignore) -> None:
     """Does the chunks that nobody has done or claimed; ends when all are finished, also those of other processes.
 
     The model is loaded when the first chunk is really to be done.
@@ -121,7 +121,7 @@ def is_pooled(config: Config) -> bool:
     return config.engine.workers != 1 or config.engine.address is not None
 
 
-def do_all(work: Work, on_done: OnDone = _ignore) -> None:
+def do_all(work: Chunked, on_done: OnDone = _ignore) -> None:
     """Does all chunks: in this process, or by the configured workers.
 
     Raises:
@@ -141,7 +141,7 @@ def do_all(work: Work, on_done: OnDone = _ignore) -> None:
             _watch(work, known, workers, on_done)
 
 
-def _watch(work: Work, known: set[str], workers: list[_Worker], on_done: OnDone) -> None:
+def _watch(work: Chunked, known: set[str], workers: list[_Worker], on_done: OnDone) -> None:
     """Until a worker has ended well, since then nothing is missing; starts those that died again."""
     deaths = 0
     while True:
@@ -180,7 +180,7 @@ class _Worker(Protocol):
 
 
 @contextmanager
-def _workers(work: Work) -> Iterator[list[_Worker]]:
+def _workers(work: Chunked) -> Iterator[list[_Worker]]:
     """The configured workers, at work; they are stopped at the end of the block."""
     engine = work.config.engine
     count = int(engine.workers)
@@ -219,7 +219,7 @@ class _LocalWorker:
         device: the GPU that it sees; None leaves all.
     """
 
-    def __init__(self, work: Work, threads: int, device: str | None) -> None:
+    def __init__(self, work: Chunked, threads: int, device: str | None) -> None:
         self._work, self._threads, self._device = work, threads, device
         self._process: Any = None
         self._news: Connection | None = None
@@ -252,7 +252,7 @@ class _LocalWorker:
             self._process.join()
 
 
-def _work_here(work: Work, threads: int, news: Connection) -> None:
+def _work_here(work: Chunked, threads: int, news: Connection) -> None:
     """The life of a worker on this machine."""
     import torch
 
@@ -272,7 +272,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _shared(work: Work) -> Exception | None:
+def _shared(work: Chunked) -> Exception | None:
     """Shares the work; returns what it raised, as a value that another process can read."""
     try:
         share(work)
@@ -288,7 +288,7 @@ def _shared(work: Work) -> Exception | None:
 class _ClusterWorker:
     """A task of a Ray cluster, which places it."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Chunked) -> None:
         self._work = work
         self._task: Any = None
 
@@ -324,7 +324,7 @@ class _ClusterWorker:
             ray.cancel(self._task, force=True)
 
 
-def _work_there(work: Work, folder: str) -> Exception | None:
+def _work_there(work: Chunked, folder: str) -> Exception | None:
     """The life of a worker on a node of a cluster, which works in the folder in which the run was started."""
     engine = work.config.engine
     try:
