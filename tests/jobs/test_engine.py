@@ -198,7 +198,7 @@ def test_two_workers_evaluate_as_one_does_though_one_is_killed(
     root = tmp_path / "runs"
     shutil.copytree(pipeline, root)
     process = Process(evaluating(root, "engine.workers=2"), tmp_path / "errors")
-    assert process.until(lambda: list(root.glob("answer/*/claims/*.lock")))
+    assert process.until(lambda: list(root.glob("answer/*/claims/*.lock"))), process.errors
     workers = [
         child
         for child in psutil.Process(process.pid).children(recursive=True)
