@@ -1,12 +1,15 @@
 """The funnel of an annotation: how many documents, positions and calls remain after each step, and why others were dropped.
 
-Only counts; each step is counted where it happens.
+Only counts; each step is counted where it happens. Inputs that are kept over and over are named: a model that copies its prompt
+passes every step.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
+
+from toolformer.annotation.variants import terms
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +24,41 @@ REASONS = {
     "filter_reasons": "scored calls not kept",
 }
 """The counters of reasons, and what they count."""
+
+REPEATED = 1 / 3
+"""An input is named that this share of a tool's kept calls have, and at least `LEAST_REPEATED`."""
+LEAST_REPEATED = 5
+
+
+class KeptInputs:
+    """The inputs of the kept calls of one tool.
+
+    Args:
+        examples: the inputs of the calls in its prompt.
+    """
+
+    def __init__(self, examples: Collection[str] = ()) -> None:
+        self._examples = set(examples)
+        self._counts, self._copied = Counter[str](), Counter[str]()
+
+    def add(self, inputs: Iterable[str], text: str) -> None:
+        """Adds the inputs of the kept calls of a text."""
+        for call_input in inputs:
+            self._counts[call_input] += 1
+            if call_input in self._examples and _is_strange(call_input, text):
+                self._copied[call_input] += 1
+
+    def named(self) -> dict[str, dict[str, int]]:
+        """For the funnel: `repeated_inputs`, and `copied_inputs`, the prompt's examples in texts without most of their words."""
+        least = max(LEAST_REPEATED, REPEATED * self._counts.total())
+        repeated = {text: count for text, count in self._counts.items() if text and count >= least}
+        return {"repeated_inputs": repeated, "copied_inputs": dict(self._copied)}
+
+
+def _is_strange(call_input: str, text: str) -> bool:
+    """Whether a text lacks most of the numbers and words of an input."""
+    inside = terms(call_input)
+    return len(inside & terms(text)) < len(inside) / 2
 
 
 def log_funnel(funnel: Mapping[str, Mapping[str, Any]]) -> None:
@@ -41,7 +79,24 @@ def log_funnel(funnel: Mapping[str, Mapping[str, Any]]) -> None:
             leaks = f"{counts['leaking']} scored, {counts['kept_leaking']} kept"
             reasons.append(f"calls that hold what appears only after them: {leaks}")
         lines += [f"{tool}: {'; '.join(reasons)}"] if reasons else []
+        lines += _inputs_named(tool, counts)
     log.info("%s", "\n".join(["remaining after each step", *lines]))
+
+
+def _inputs_named(tool: str, counts: Mapping[str, Any]) -> list[str]:
+    """A line on the input that is kept most often, if the funnel names it."""
+    copied, repeated = counts.get("copied_inputs") or {}, counts.get("repeated_inputs") or {}
+    named = {**repeated, **copied}
+    if not named:
+        return []
+    call_input = max(named, key=lambda text: named[text])
+    shown = call_input if len(call_input) <= 60 else f"{call_input[:60]}…"
+    copy = ", copied from the prompt: most of its words are not in the texts" if call_input in copied else ""
+    return [
+        f"{tool}: {named[call_input]} of {counts.get('kept', 0)} kept calls have the input {shown!r}{copy}; give the tool "
+        f"demonstrations from your texts (toolformer tool {tool} --demonstrations drafts them), or set tool.{tool}.rank=lift "
+        f"tool.{tool}.temperature=0.5 tool.{tool}.result_ahead=12"
+    ]
 
 
 def rows_skipped(skipped: Mapping[str, int]) -> dict[str, int]:

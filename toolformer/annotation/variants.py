@@ -75,17 +75,17 @@ def _failed(candidate: Candidate, rules: PreFilters) -> str | None:
     call = candidate.call
     if candidate.status != SCORED or call is None or call.result is None:
         return None
-    result = _terms(call.result)
+    result = terms(call.result)
     if rules.new_result:
         is_new = (
-            result - _terms(call.input) if result else call.result.casefold() not in call.input.casefold()
+            result - terms(call.input) if result else call.result.casefold() not in call.input.casefold()
         )
         if not is_new:
             return NOT_NEW
-        result -= _terms(call.input)
+        result -= terms(call.input)
     if rules.result_ahead is not None:
         text, within = _ahead(candidate, rules.result_ahead)
-        if not (result & _terms(text, within) if result else _begins_within(call.result, text, within)):
+        if not (result & terms(text, within) if result else _begins_within(call.result, text, within)):
             return NOT_AHEAD
     return None
 
@@ -106,7 +106,7 @@ def _ahead(candidate: Candidate, tokens: int) -> tuple[str, int]:
     return text, (later[0] - candidate.position if later else len(text))
 
 
-def _terms(text: str, within: int | None = None) -> set[str | Fraction]:
+def terms(text: str, within: int | None = None) -> set[str | Fraction]:
     """The values of the numbers and the casefolded words that begin in the first `within` characters."""
     return {
         exact(match["number"]) * (-1 if match["sign"] else 1) if match["number"] else match.group().casefold()

@@ -50,6 +50,17 @@ class Prompt:
         ]
         return "\n\n".join([self.instruction, *pairs, f"{self.input_label} "])
 
+    def inputs(self, name: str) -> set[str]:
+        """The inputs of the calls of a tool with this name in the examples."""
+        inputs = set()
+        for _, annotated in self.examples:
+            for opening in _OPENING.finditer(annotated):
+                end = call_end(annotated[opening.start() + 1 :])
+                with suppress(CallSyntaxError):
+                    call = parse(annotated[opening.start() :][: 1 + end if end else None])
+                    inputs |= {call.input} if call.tool == name else set()
+        return inputs
+
     def fill(self, text: str) -> str:
         """P_a(x)."""
         if self == UNPROMPTED:
