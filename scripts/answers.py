@@ -108,7 +108,9 @@ def arm_of(run: Run) -> Arm:
 
 def calls_of(annotation: Step) -> str:
     """How an annotation's calls were kept, as an arm has it."""
-    if annotation.settings.get("filter", {}).get("chance"):
+    # Of earlier releases `filter.chance`, which is now a setting of each tool.
+    settings = [annotation.settings.get("filter", {}), *annotation.settings.get("tool", {}).values()]
+    if any("chance" in part for part in settings):
         return "chance"
     sampled_by = next((step.settings.get("seed", 0) for step in annotation.find_all("annotate")), 0)
     return "new" if sampled_by else "loss"

@@ -262,7 +262,7 @@ def decode(
     counted = of_calls = 0
     calls: list[ApiCall] = []
     failed: str | None = None
-    begun = inner = 0
+    begun = inner = cut = 0
     while counted + len(written) < new_tokens:
         row = following(counted + len(written), ids + written)
         likeliest = int(row.argmax())
@@ -271,8 +271,8 @@ def decode(
             wants = wants_call(row, tool_of_call(ids + written + [language_model.start_id]))
         if wants and len(calls) < max_calls and failed is None:
             body: list[int] = []
-            failed = "call not ended"
-            while len(body) < max_call_tokens:
+            failed = "call longer than its limit"
+            while len(body) < max_call_tokens + len(language_model.encode("a ->")[1:]):
                 names = [language_model.encode("a [" + tool.name)[2:] for tool in tools.values()]
                 names = [name for name in names if constrain_tool_name and name[: len(body)] == body]
                 open_call = [language_model.start_id] + body
@@ -289,6 +289,7 @@ def decode(
                 else:
                     token = int(row.argmax())
                 if token in language_model.end_ids:
+                    failed = "call not ended"
                     break
                 body.append(token)
                 text = language_model.decode(body)
@@ -310,6 +311,7 @@ def decode(
                         whole = parsed.with_result(result.text).result or ""
                         call = parsed.with_result(_cut(language_model, whole, max_result_tokens))
                         calls.append(call)
+                        cut += call.result != whole
                         before += language_model.decode(written) + linearise(call)
                         plain += language_model.decode(written)
                         counted += len(written)
@@ -340,7 +342,7 @@ def decode(
     text = before + scored[len(plain) :]
     tokens = counted + len(written) + of_calls
     completion = Completion(
-        text, scored, tuple(calls), failed, tokens, results_begun=begun, calls_in_calls=inner
+        text, scored, tuple(calls), failed, tokens, results_begun=begun, results_cut=cut, calls_in_calls=inner
     )
     return completion, ids + written
 

@@ -16,6 +16,7 @@ from toolformer.decoding.decoder import Decoder
 from toolformer.errors import UserError
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
+from toolformer.tools.limits import Calling
 
 
 def test_a_bare_text_is_no_list_of_texts(tiny_folder: Path) -> None:
@@ -38,7 +39,7 @@ def test_a_gain_is_what_an_annotation_stores(architecture: str) -> None:
     rows = Annotator(model, [settings], {"qa": tool}).annotate(DOCUMENTS).rows
     rows = [row for row in rows if row["status"] == SCORED]
     texts = {document.doc_id: document.text for document in DOCUMENTS}
-    toolformer = Toolformer(Decoder(model, {"qa": tool}, max_result_tokens=12))
+    toolformer = Toolformer(Decoder(model, {"qa": tool}, {"qa": Calling(max_result_tokens=12)}))
     stored = [gain(row) for row in rows]
     calls = [replace(ApiCall.of_row(row["call"]), result=None) for row in rows]
     answer = tool.answer("").text or ""

@@ -148,7 +148,9 @@ class Toolformer:
             )
         except CallSyntaxError as error:
             raise UserError(f"call: {call!r:.80} is not a call ({error}); write Tool(input)") from error
-        return with_result(self.decoder.language_model, parsed, result, self.decoder.max_result_tokens)
+        key = next((key for key, tool in self.decoder.tools.items() if tool.name == parsed.tool), "")
+        limit = self.decoder.how(key).max_result_tokens
+        return with_result(self.decoder.language_model, parsed, result, limit)
 
 
 def _check_list(name: str, value: Sequence[str]) -> None:

@@ -39,6 +39,7 @@ from toolformer.jobs import instantiate
 from toolformer.jobs.config import compose, validate
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Tool
+from toolformer.tools.limits import Calling
 
 MAX_CALL_TOKENS, MAX_RESULT_TOKENS = 40, 64
 
@@ -102,9 +103,8 @@ def product(
     decoder = Decoder(
         language_model,
         tools,
+        dict.fromkeys(tools, Calling(max_call_tokens=MAX_CALL_TOKENS, max_result_tokens=MAX_RESULT_TOKENS)),
         k=options.k,
-        max_call_tokens=MAX_CALL_TOKENS,
-        max_result_tokens=MAX_RESULT_TOKENS,
         batch_size=options.batch,
         min_new_tokens=options.new_tokens,
     )

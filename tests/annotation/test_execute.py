@@ -13,6 +13,7 @@ from toolformer.decoding.decoder import Decoder
 from toolformer.jobs.config import compose
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result
+from toolformer.tools.limits import Calling
 
 
 def test_each_distinct_call_is_executed_once(tiny_gpt2: LanguageModel) -> None:
@@ -50,7 +51,7 @@ def test_results_are_cut_as_decoding_cuts_them() -> None:
     settings = replace(QA, force_name=True, samples=8, max_call_tokens=30, max_result_tokens=9)
     annotation = Annotator(model, settings, answer).annotate(DOCUMENTS)
     results = {row["call"]["result"] for row in annotation.rows if row["status"] == SCORED}
-    decoder = Decoder(model, {"qa": answer}, k=1000, max_result_tokens=9)
+    decoder = Decoder(model, {"qa": answer}, {"qa": Calling(max_result_tokens=9)}, k=1000)
     completions = decoder.complete([document.text for document in DOCUMENTS], max_new_tokens=8)
     assert results == {call.result for completion in completions for call in completion.calls} != set()
     assert annotation.funnel["results_cut"] == annotation.funnel["executed"]

@@ -1,14 +1,34 @@
 """Decoding by the decoder and by the reference."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests import reference
 from tests.build import CALLING, DOCUMENTS, PIECES, tools
 from toolformer.decoding.decoder import Completion, Decoder
 from toolformer.lm.language_model import LanguageModel
+from toolformer.tools.base import Tool
+from toolformer.tools.limits import Calling
 
+LIMITS = ("max_call_tokens", "max_result_tokens")
 Outcome = list[Completion]
+
+
+def decoder_of(
+    model: LanguageModel,
+    tools: Mapping[str, Tool],
+    kind: type[Decoder] = Decoder,
+    by_tool: Mapping[str, int] | None = None,
+    fallback: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> Decoder:
+    """A decoder whose tools all have the same limits; their k and fallback by key."""
+    limits = {name: settings.pop(name) for name in LIMITS if name in settings}
+    calling = {
+        key: Calling(k=(by_tool or {}).get(key), fallback=(fallback or {}).get(key), **limits)
+        for key in tools
+    }
+    return kind(model, tools, calling, **settings)
 
 
 def decode_both_ways(
@@ -19,7 +39,7 @@ def decode_both_ways(
     **settings: Any,
 ) -> tuple[Outcome, Outcome]:
     """What the decoder makes of prompts, and what the reference does."""
-    decoder = Decoder(model, tools(), batch_size=3, **settings)
+    decoder = decoder_of(model, tools(), batch_size=3, **settings)
     completions = decoder.complete(prompts, DOCUMENTS, max_new_tokens=new_tokens, stop=stop)
     expected = [
         reference.decode(model, prompt, new_tokens, tools(), document, stop=stop, **settings)[0]
@@ -35,7 +55,7 @@ CALLING_SETTINGS = {"k": 20, "max_call_tokens": 20}
 
 
 def decoded(model: LanguageModel, **settings: Any) -> list[Completion]:
-    return Decoder(model, tools(), **settings).complete(CALLING, DOCUMENTS, max_new_tokens=12)
+    return decoder_of(model, tools(), **settings).complete(CALLING, DOCUMENTS, max_new_tokens=12)
 
 
 def names(completions: Sequence[Completion]) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.build import CALLING, DOCUMENTS, PROMPTS, Shout, full_gpu, tools
-from tests.decoding.build import CALLING_SETTINGS, decoded
+from tests.decoding.build import CALLING_SETTINGS, decoded, decoder_of
 from toolformer.data import Document
 from toolformer.decoding.completion import Request
 from toolformer.decoding.decoder import Completion, Decoder
@@ -53,7 +53,7 @@ def test_a_gpu_that_a_tools_model_fills_halves_its_own_calls(
     filling, size = Filling("QA"), len(CALLING)
     others = {"calculator": Shout("Calculator"), "calendar": Shout("Calendar")}
     runtime = {"qa": ToolRuntime(filling, key="qa"), **others}
-    decoder = Decoder(calling_model, runtime, batch_size=size, **CALLING_SETTINGS)  # type: ignore[arg-type]
+    decoder = decoder_of(calling_model, runtime, batch_size=size, **CALLING_SETTINGS)
     calls = ["ab"] * 4
     assert [one.text for one in runtime["qa"].run(calls, DOCUMENTS[:4])] == [
         f"AB {document.date}" for document in DOCUMENTS[:4]

@@ -173,8 +173,12 @@ def test_a_cut_prompt_leaves_a_trace(tiny_gpt2: LanguageModel, tmp_path: Path) -
 
     # A call of the default length and the 32 tokens of a math answer have room in 512 tokens.
     whole, end = len(tiny_gpt2.encode(run()[1]["prompt"])), len(tiny_gpt2.encode_continuation("]"))
+    arrow = len(tiny_gpt2.encode_continuation(" ->"))
     for _ in range(2):  # kept with the answer
-        assert [sample["prompt_cut"] for sample in run()] == [0, whole - (512 - 32 - (1 + end + 40 + 64))]
+        assert [sample["prompt_cut"] for sample in run()] == [
+            0,
+            whole - (512 - 32 - (1 + end + arrow + 40 + 64)),
+        ]
 
 
 def test_a_tools_fault_is_asked_again_and_its_refusal_is_not(

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from tests.build import CALLING, DOCUMENTS, PIECES, taught_model, tiny_model, tiny_tokenizer, tools
-from tests.decoding.build import CALLING_SETTINGS, CALLS, decode_both_ways, decoded, names
+from tests.decoding.build import CALLING_SETTINGS, CALLS, decode_both_ways, decoded, decoder_of, names
 from toolformer.decoding.completion import Request
 from toolformer.decoding.decoder import Decoder
 from toolformer.lm.language_model import LanguageModel
 
 
 @pytest.mark.parametrize("by_tool", [{}, {"qa": 1}, {"calendar": 2}, {"qa": 0, "calendar": 1}])
-def test_a_separate_k_per_tool_is_the_reference(by_tool: dict[str, float]) -> None:
+def test_a_separate_k_per_tool_is_the_reference(by_tool: dict[str, int]) -> None:
     model = taught_model("llama", *CALLS)
     found, expected = decode_both_ways(
         model, CALLING, **CALLING_SETTINGS, by_tool=by_tool, max_calls=3, min_new_tokens=6
@@ -41,9 +41,8 @@ def test_a_fallback_is_called_for_a_tool_that_is_switched_off() -> None:
     model = taught_model("llama", *PIECES[:3], *CALLS[4:])
 
     def called(allowed: Sequence[str], instead: str | None = None) -> list[str]:
-        decoder = Decoder(
-            model, tools(), **CALLING_SETTINGS, stand_in={"calendar": instead} if instead else {}
-        )  # type: ignore[arg-type]
+        fallback = {"calendar": instead} if instead else {}
+        decoder = decoder_of(model, tools(), **CALLING_SETTINGS, fallback=fallback)
         return names(decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12, allowed=allowed))
 
     for instead in ("qa", "calculator"):

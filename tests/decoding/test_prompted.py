@@ -7,6 +7,7 @@ import pytest
 
 from tests import reference
 from tests.build import CALLING, DOCUMENTS, PIECES, Refused, taught_model, tools
+from tests.decoding.build import decoder_of
 from tests.processes import config, run_stage, save_calling_model, words
 from toolformer.calls import find_calls, strip
 from toolformer.data import Document
@@ -55,7 +56,7 @@ def test_prompts_behind_examples_decode_like_one_at_a_time() -> None:
     silent.complete(CALLING, DOCUMENTS, max_new_tokens=1)
     hook.remove()
     assert len(model.encode(whole)) < sum(fed) < len(CALLING) * len(model.encode(whole))
-    decoder = PromptedDecoder(model, tools(), examples=SHOWN, batch_size=3, **LIMITS)  # type: ignore[arg-type]
+    decoder = decoder_of(model, tools(), PromptedDecoder, examples=SHOWN, batch_size=3, **LIMITS)
     found = decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12)
     for prompt, document, completion in zip(CALLING, DOCUMENTS, found, strict=True):
         expected, _ = reference.decode(model, whole + SEPARATOR + prompt, 12, tools(), document, **LIMITS)
@@ -65,7 +66,7 @@ def test_prompts_behind_examples_decode_like_one_at_a_time() -> None:
 
 def test_examples_are_left_out_before_a_prompt_is_cut(counted: list[str]) -> None:
     model = taught_model("gpt2", *PIECES)
-    decoder = PromptedDecoder(model, tools(), examples=SHOWN, **LIMITS)  # type: ignore[arg-type]
+    decoder = decoder_of(model, tools(), PromptedDecoder, examples=SHOWN, **LIMITS)
     room, red = decoder.room(4), len(model.encode(" red"))
     of_two = len(model.encode(SEPARATOR.join([*IN_TURN[1:], "red"])))
     prompts = ["red" + " red" * n for n in (2, (room - of_two) // red, 2 * room)]

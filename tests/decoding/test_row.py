@@ -3,6 +3,7 @@
 import pytest
 
 from tests.build import DOCUMENTS, PROMPTS, Recorder, force, steer, tiny_model, tiny_tokenizer, tools
+from tests.decoding.build import decoder_of
 from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.row import Row
 from toolformer.errors import UserError
@@ -16,7 +17,7 @@ from toolformer.tools.base import Result
         (' [QA("odd") ->', "odd"),
         (' [QA("Where?")] x', "call without arrow"),
         (' [QA("Where?" -> x] y', "malformed call"),
-        (' [QA("' + "Where " * 30, "call not ended"),
+        (' [QA("' + "Where " * 30, "call longer than its limit"),
         (' [QA("Where?" <|endoftext|>', "call not ended"),
     ],
 )
@@ -53,8 +54,10 @@ def test_a_long_result_is_cut_and_never_inside_a_character(
     force(monkeypatch, tiny_gpt2, "Joe", ' [QA("Where?") ->')
     for most in range(4, 12):
         tool = Recorder(lambda _: Result("東京都" * 5), "QA")
-        decoder = Decoder(tiny_gpt2, {"qa": tool}, k=1, max_result_tokens=most)
-        call = decoder.complete(["Joe"], max_new_tokens=2)[0].call
+        decoder = decoder_of(tiny_gpt2, {"qa": tool}, k=1, max_result_tokens=most)
+        completion = decoder.complete(["Joe"], max_new_tokens=2)[0]
+        call = completion.call
+        assert completion.results_cut == 1
         assert call is not None and call.result is not None
         assert "\ufffd" not in call.result and ("東京都" * 5).startswith(call.result)
         assert len(tiny_gpt2.encode_continuation(f" {call.result}")) <= most
@@ -71,9 +74,13 @@ def test_a_cut_prompt_leaves_room_for_the_longest_calls(monkeypatch: pytest.Monk
         return call[len(written)] if is_calling else None
 
     steer(monkeypatch, following)
-    limits = {"max_calls": calls, "max_call_tokens": len(call) - 1, "max_result_tokens": 5}
+    limits = {
+        "max_calls": calls,
+        "max_call_tokens": len(call) - 1 - len(model.encode("a ->")[1:]),
+        "max_result_tokens": 5,
+    }
     tool = Recorder(lambda _: Result("red is for the blood of martyrs and more and more"), "QA")
-    decoder = Decoder(model, {"qa": tool}, k=1, min_new_tokens=4, **limits)  # type: ignore[arg-type]
+    decoder = decoder_of(model, {"qa": tool}, k=1, min_new_tokens=4, **limits)
     completion = decoder.complete(["red " * 300], max_new_tokens=4)[0]
     assert len(completion.calls) == calls
     assert all(len(model.encode_continuation(f" {one.result}")) == 5 for one in completion.calls)

@@ -1,19 +1,19 @@
 """Up to three calls per input, batched against one token of one prompt at a time."""
 
 import random
-from dataclasses import asdict
 
 import pytest
 
 from tests import reference
 from tests.build import Patch, Recorder, taught_model
+from tests.decoding.build import decoder_of
 from toolformer.data import Document
 from toolformer.decoding.completion import Completion
-from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.row import Row, Writer
-from toolformer.decoding.settings import Decoding, cache_key_fields, policy_label
+from toolformer.decoding.settings import Decoding, policy_label
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result, Tool
+from toolformer.tools.limits import Calling
 
 WORDS = ("The", "is", "people", "red", "number", "Joe", "first")
 PIECES = (
@@ -45,7 +45,7 @@ def tokens(monkeypatch: Patch, model: LanguageModel, prompts: list[str], size: i
         return finish(self, row)
 
     monkeypatch.setattr(Writer, "finish", finished)
-    decoder = Decoder(model, tools(), batch_size=size, **LIMITS)  # type: ignore[arg-type]
+    decoder = decoder_of(model, tools(), batch_size=size, **LIMITS)
     decoder.complete(prompts, [Document(prompt, prompt) for prompt in prompts], max_new_tokens=5)
     return ids
 
@@ -66,7 +66,5 @@ def test_several_calls_are_decoded_alike_in_batches(
 
 
 def test_another_number_of_calls_is_another_policy() -> None:
-    labels = [
-        policy_label(cache_key_fields(asdict(Decoding(k=1, max_calls=calls)), ["search"])) for calls in (1, 3)
-    ]
+    labels = [policy_label(Decoding(k=1, max_calls=calls), {"search": Calling()}) for calls in (1, 3)]
     assert labels == ["1", "1, 3 calls"]

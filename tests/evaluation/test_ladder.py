@@ -23,6 +23,7 @@ from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result, Tool
 from toolformer.tools.calculator import Calculator
 from toolformer.tools.calendar import Calendar
+from toolformer.tools.limits import Calling
 
 FACTS = st.builds(
     Rungs,
@@ -204,7 +205,9 @@ def test_a_call_is_forced_whatever_k_its_tool_has(
 ) -> None:
     """It was started and taken back for ever."""
     calls: dict[str, tuple[str | None, str]] = {"he": (None, 'WikiSearch("who is he?")')}
-    assert classes(tmp_path, monkeypatch, tiny_gpt2, calls, by_tool={"search": 0}) == ["did_not_call"]
+    assert classes(tmp_path, monkeypatch, tiny_gpt2, calls, calling={"search": Calling(k=0)}) == [
+        "did_not_call"
+    ]
 
 
 def test_a_foreign_questions_right_result_is_english(
@@ -258,7 +261,8 @@ def test_a_hundred_planted_failures_are_classed_right(
         plans |= {task.doc_to_text(doc): plan for doc, plan in zip(docs, of_task, strict=True)}
         expected[name] = [plan.expected for plan in of_task]
     scripted(monkeypatch, tiny_gpt2, plans)
-    decoder = Decoder(tiny_gpt2, tools, k=1, max_call_tokens=90, constrain_tool_name=False)
+    calling = dict.fromkeys(tools, Calling(max_call_tokens=90))
+    decoder = Decoder(tiny_gpt2, tools, calling, k=1, constrain_tool_name=False)
     answers = AnswerFile(tmp_path / "answers.jsonl")
     climbed = climb(decoder, loaded, answers)
     classed = {name: [row["class"] for row in rows] for name, rows in climbed.items()}

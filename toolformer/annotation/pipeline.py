@@ -106,11 +106,13 @@ class Annotator:
     ) -> tuple[list[Window], dict[str, Any]]:
         """The windows in which calls are tried, and the funnel's counts so far."""
         settings = self.settings
+        corpus = select.Corpus(self.seed, self.paragraphs, lambda text: self._identify(text))
         reasons: Counter[str] = Counter()
         chosen: list[Window] = []
         selected, longest = 0, longest_window(self.language_model, settings)
         for document in documents:
-            decision = self.decide(settings.selector, document)
+            is_too_long = len(document.text) > MOST_CHARACTERS
+            decision = TOO_LONG if is_too_long else select.SELECTORS[settings.selector](document, corpus)
             reasons[decision.reason] += 1
             selected += bool(decision)
             encoding = encodings[document.doc_id]
@@ -121,13 +123,6 @@ class Annotator:
             "reasons": dict(reasons),
             "windows": len(chosen),
         }
-
-    def decide(self, selector: str, document: Document) -> select.Decision:
-        """The spans of a document that a selector has tried, or why it is not tried."""
-        if len(document.text) > MOST_CHARACTERS:
-            return TOO_LONG
-        corpus = select.Corpus(self.seed, self.paragraphs, lambda text: self._identify(text))
-        return select.SELECTORS[selector](document, corpus)
 
     @functools.cached_property
     def _identify(self) -> select.Identify:

@@ -77,9 +77,7 @@ def _failed(candidate: Candidate, rules: PreFilters) -> str | None:
         return None
     result = terms(call.result)
     if rules.new_result:
-        is_new = (
-            result - terms(call.input) if result else call.result.casefold() not in call.input.casefold()
-        )
+        is_new = result - terms(call.input) if result else call.result.casefold() not in call.input.casefold()
         if not is_new:
             return NOT_NEW
         result -= terms(call.input)

@@ -30,6 +30,8 @@ class Completion:
     """Tokens cut from the prompt's left because the context had no room for them."""
     results_begun: int = 0
     """Calls whose result the model began to write itself: text after the arrow, before the tool was run."""
+    results_cut: int = 0
+    """Executed calls whose result had more tokens than the tool's limit."""
     calls_in_calls: int = 0
     """Calls inside of which the model began another one."""
 

@@ -11,8 +11,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Self, TypeVar
 
 import torch
 
@@ -20,8 +20,8 @@ from toolformer.calls import END
 from toolformer.data import Document
 from toolformer.decoding.completion import Completion, Request
 from toolformer.decoding.policy import TIES, ToolNames, likeliest, starts_call
-from toolformer.decoding.row import Row, State, Writer
-from toolformer.decoding.settings import Decoding, cache_key_fields
+from toolformer.decoding.row import Row, State, Writer, arrow_tokens
+from toolformer.decoding.settings import Decoding
 from toolformer.errors import UserError
 from toolformer.lm import memory
 from toolformer.lm.batching import shared_heads
@@ -29,6 +29,7 @@ from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.memory import BatchSize
 from toolformer.lm.rows import Rows
 from toolformer.tools.base import Tool
+from toolformer.tools.limits import Calling
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,8 @@ class Decoder(Decoding):
     language_model: LanguageModel
     tools: Mapping[str, Tool] = field(default_factory=dict)
     """By key, as in the configuration."""
+    calling: Mapping[str, Calling] = field(default_factory=dict)
+    """How each of them is called, by key; those left out as `Calling` has it."""
     mode: str = "tools"
     """With `plain` no tool runs and no token is forbidden (the baselines)."""
 
@@ -67,12 +70,27 @@ class Decoder(Decoding):
 
     def cache_key(self, request: Request) -> Any:
         """Everything besides the language model that decides the answer to a request."""
-        others = ("language_model", "tools")
+        others = ("language_model", "tools", "calling", "batch_size")
         settings = {key.name: getattr(self, key.name) for key in fields(self) if key.name not in others}
         keys, document = request.keys(self.tools), request.document
         date = document.date.isoformat() if document.date else None
         asked = [request.prompt, request.limit, request.stop, sorted(keys), date, document.source_id]
-        return [cache_key_fields(settings, keys), asked]
+        calling = {key: self.how(key) for key in self.tools} if self.k else {}
+        called = {key: [asdict(how) | {"fallback": None}] for key, how in calling.items() if key in keys}
+        instead = {
+            key: how.fallback for key, how in calling.items() if key not in keys and how.fallback in keys
+        }
+        return [settings, called, instead, asked]
+
+    def forced(self) -> Self:
+        """See `Decoding.forced`; no tool has a separate k."""
+        calling = {key: replace(self.how(key), k=None) for key in self.tools}
+        return replace(super().forced(), calling=calling)
+
+    def how(self, key: str) -> Calling:
+        """How a tool is called."""
+        how = self.calling.get(key, Calling())
+        return Calling(**{part.name: getattr(how, part.name) for part in fields(Calling)})
 
     @property
     def text_settings(self) -> Any:
@@ -155,10 +173,11 @@ class Decoder(Decoding):
         return [completions[n] for n in range(len(requests))]
 
     @functools.cached_property
-    def k_by_name(self) -> dict[str, float]:
+    def k_by_name(self) -> dict[str, int]:
         """The k of each tool, by its name in calls; empty where all have the same."""
-        by_tool = self.by_tool or {}
-        return {tool.name: by_tool.get(key, self.k) for key, tool in self.tools.items()} if by_tool else {}
+        every = {tool.name: self.how(key).k for key, tool in self.tools.items()}
+        separate = any(k is not None for k in every.values())
+        return {name: self.k if k is None else k for name, k in every.items()} if separate else {}
 
     @torch.inference_mode()
     def batches(
@@ -197,23 +216,25 @@ class Decoder(Decoding):
 
     def _writer(self, requests: Sequence[Request]) -> Writer:
         sets = {tuple(request.keys(self.tools)) for request in requests}
-        fallback, is_free = self.stand_in or {}, not self.constrain_tool_name
+        fallback, is_free = {key: self.how(key).fallback for key in self.tools}, not self.constrain_tool_name
         names = {
             keys: ToolNames(self.language_model, self.tools, keys, fallback, is_free) for keys in sets if keys
         }
-        return Writer(self.language_model, self.tools, self, names)
+        calling = {tool.name: self.how(key) for key, tool in self.tools.items()}
+        return Writer(self.language_model, self.tools, calling, self.max_calls, names)
 
     def room(self, max_new_tokens: int) -> int:
         """Tokens that a prompt may have, before its calls and its continuation; UserError if there is no room at all."""
         model = self.language_model
         # A call's limits do not count its start and end.
-        brackets = 1 + len(model.encode_continuation(END))
-        call = brackets + self.max_call_tokens + self.max_result_tokens
+        brackets = 1 + len(model.encode_continuation(END)) + arrow_tokens(model)
+        calling = [self.how(key) for key in self.tools] or [Calling()]
+        call = brackets + max(how.max_call_tokens + how.max_result_tokens for how in calling)
         room = model.context_length - max_new_tokens - self.max_calls * call
         if room < 1:
             raise UserError(
                 f"decoding: {max_new_tokens} new tokens and a call do not fit into the model's context of "
-                f"{model.context_length} tokens; lower decoding.max_call_tokens or max_result_tokens"
+                f"{model.context_length} tokens; lower tool.NAME.max_call_tokens or max_result_tokens"
             )
         return room
 
@@ -247,7 +268,7 @@ class Steps:
         self.decoder = decoder
         self._model = decoder.language_model
         self._store = store
-        self._k = int(max(decoder.k_by_name.values(), default=decoder.k))
+        self._k = max(decoder.k_by_name.values(), default=decoder.k)
         self._ends = torch.tensor(sorted(self._model.end_ids), device=self._model.device)
         self._chosen: tuple[Sequence[Row], torch.Tensor, list[int]] | None = None
         """The tokens chosen last, for all rows of a batch."""
@@ -371,8 +392,8 @@ class Steps:
         if k is None or k >= self._k:
             return True
         logits = row.call.logits
-        best = logits.topk(min(int(k), len(logits))).values[None] if k else None
-        return best is not None and bool(starts_call(logits[None, self._model.start_id], best, int(k)))
+        best = logits.topk(min(k, len(logits))).values[None] if k else None
+        return best is not None and bool(starts_call(logits[None, self._model.start_id], best, k))
 
     def choose(self, logits: torch.Tensor, rows: Sequence[Row], fresh: Sequence[int]) -> list[int]:
         """The next token of each row: the most likely, or the start token where a call starts; of those not fresh, any.

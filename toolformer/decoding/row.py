@@ -6,6 +6,7 @@ WRITING ── start token ──> NAMING ── name ──> CALLING ── arr
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -26,11 +27,11 @@ from toolformer.calls import (
 )
 from toolformer.decoding.completion import Completion, Request
 from toolformer.decoding.policy import ToolNames
-from toolformer.decoding.settings import Decoding
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.results import with_result
 from toolformer.lm.stop import cut_at, has_ended
 from toolformer.tools.base import Result, Tool
+from toolformer.tools.limits import CALL_TOO_LONG, Calling
 
 NOT_ENDED = "call not ended"
 MALFORMED = "malformed call"
@@ -112,9 +113,15 @@ class Writer:
 
     language_model: LanguageModel
     tools: Mapping[str, Tool]
-    settings: Decoding
+    calling: Mapping[str, Calling]
+    """How each of them is called, by its name in calls."""
+    max_calls: int
     names: Mapping[tuple[str, ...], ToolNames]
     """What may name a tool in a call, by the keys of the tools that a request may call."""
+
+    @functools.cached_property
+    def _arrow_tokens(self) -> int:
+        return arrow_tokens(self.language_model)
 
     def names_of(self, row: Row) -> ToolNames:
         """What may name a tool in calls of this row."""
@@ -166,8 +173,14 @@ class Writer:
                 return
         if end is not None:
             self._fail(row, NO_ARROW)
-        elif len(row.call_body) >= self.settings.max_call_tokens:
-            self._fail(row, NOT_ENDED)
+        elif len(row.call_body) >= self._longest(row, call) + self._arrow_tokens:
+            self._fail(row, CALL_TOO_LONG)
+
+    def _longest(self, row: Row, call: OpenCall) -> int:
+        """Tokens of an open call at most, without its arrow: those of its tool, or while this is open, of any."""
+        names = [self.tools[key].name for key in row.request.keys(self.tools)]
+        possible = [call.tool] if call.tool in names else names
+        return max(self.calling[name].max_call_tokens for name in possible)
 
     def _count(self, row: Row) -> None:
         """Counts what a call holds that only its tool, or another call, should write; once, before it is run or rolled back."""
@@ -205,7 +218,8 @@ class Writer:
         if result.text is None:
             self._roll_back(row, result.reason or "no result", result.fault)
             return
-        answered = with_result(model, call.asked, result.text, self.settings.max_result_tokens)
+        limit = self.calling[call.asked.tool].max_result_tokens
+        answered = with_result(model, call.asked, result.text, limit)
         before = model.decode(row.ids[row.start : call.start])
         now = row.completion
         row.completion = replace(
@@ -214,11 +228,12 @@ class Writer:
             plain=now.plain + before,
             calls=(*now.calls, answered),
             tokens=now.tokens + len(row.ids) - row.start,
+            results_cut=now.results_cut + (answered != call.asked.with_result(result.text)),
         )
         row.ids += model.encode_continuation(f" {answered.result}{END}")
         row.before += call.start - row.start
         row.start, row.call, row.state = len(row.ids), None, State.WRITING
-        row.may_call = len(row.completion.calls) < self.settings.max_calls
+        row.may_call = len(row.completion.calls) < self.max_calls
 
     def finish(self, row: Row) -> Completion:
         """The text of a row up to the first stop text, which may begin before a call and end after it."""
@@ -226,3 +241,8 @@ class Writer:
         plain = cut_at(now.plain + self.language_model.decode(written), row.request.stop)
         text = now.text + plain[len(now.plain) :]
         return replace(now, text=text, plain=plain, tokens=now.tokens + len(written))
+
+
+def arrow_tokens(model: LanguageModel) -> int:
+    """Tokens of the arrow that ends a call at inference; an annotation's ends with its bracket."""
+    return len(model.encode_continuation(f" {ARROW}"))

@@ -15,7 +15,7 @@ FAULTS = "n_faults"
 
 GOLD_NATS = "gold_nats"
 """Metric, and column of samples: −log p of the gold answer, given the prompt and the result of the call, if any."""
-COUNTED = ("results_begun", "calls_in_calls")
+COUNTED = ("results_begun", "results_cut", "calls_in_calls")
 """Columns of samples whose sums are metrics, with `n_` before the name: calls, as `Completion` counts them."""
 MOST_FAMILIES = 10
 """Families get separate scores in benchmarks with at most this many."""

@@ -296,6 +296,7 @@ def _scored_row(sample: Any, record: Record) -> dict[str, Any]:
         "fault": completion.fault,
         "prompt_cut": completion.prompt_cut if record.completion else None,
         "results_begun": completion.results_begun if record.completion else None,
+        "results_cut": completion.results_cut if record.completion else None,
         "calls_in_calls": completion.calls_in_calls if record.completion else None,
         "prediction": completion.plain,
         "target": targets(document, sample["target"]),

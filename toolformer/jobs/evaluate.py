@@ -21,7 +21,6 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -73,7 +72,7 @@ class Work:
         self.used: dict[str, Usage] = {}
         training = job.sources.training
         self.trained = results.get(training.key()) if training else None
-        self.policy = policy_label(asdict(self.config.decoding))
+        self.policy = policy_label(self.config.decoding, self.config.tool)
         """When a call starts, in words."""
         named = str(self.trained.setting("model", "")) if self.trained else job.sources.model
         self.model_name = model_name(named)

@@ -184,15 +184,19 @@ def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
     from toolformer.lm.language_model import LanguageModel
 
     settings = asdict(config.decoding)
-    further = of_system(config, tools)
+    further, calling = of_system(config, tools), {key: config.tool[key] for key in tools}
     language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
     language_model.graphs = config.lm.graphs
     if config.engine.batch_tokens != "auto":
         language_model.batch_tokens = config.engine.batch_tokens
     if config.system == "prompted":
-        return PromptedDecoder(language_model, tools, **settings, **further)
+        return PromptedDecoder(language_model, tools, calling, **settings, **further)
     return Decoder(
-        language_model, tools, mode="tools" if SYSTEMS[config.system].knows_calls else "plain", **settings
+        language_model,
+        tools,
+        calling,
+        mode="tools" if SYSTEMS[config.system].knows_calls else "plain",
+        **settings,
     )
 
 
@@ -278,13 +282,7 @@ def thresholds(config: Config) -> dict[str, float]:
 
 def keep_rules(config: Config) -> KeepRules:
     """How scored calls are filtered. UserError for a tool that is not in use, or a probability above 1."""
-    shares = dict(config.filter.chance or {})
-    if unknown := sorted(set(shares) - set(config.tools)):
-        raise UserError(
-            f"filter.chance.{unknown[0]}: {unknown[0]} is not among tools={','.join(config.tools)}"
-        )
-    if wrong := next((tool for tool, share in shares.items() if not 0 <= share <= 1), None):
-        raise UserError(f"filter.chance.{wrong} is {shares[wrong]:g}; a probability is from 0 to 1")
+    shares = {key: share for key in config.tools if (share := config.tool[key].chance) is not None}
     chance = Chance(shares, config.seed)
     limit, drop_leaks = config.generate.limit_per_tool, config.filter.leak == "drop"
     return KeepRules(thresholds(config), config.filter.baseline, drop_leaks, chance, limit)

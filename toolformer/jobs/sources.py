@@ -14,6 +14,7 @@ from toolformer.decoding.settings import PAPER_SYSTEMS, SYSTEMS, trained_on
 from toolformer.errors import UserError
 from toolformer.jobs import steps
 from toolformer.jobs.config import Config, effective
+from toolformer.jobs.config.effective import keeps_by_chance
 from toolformer.jobs.job import Job, Sources
 from toolformer.results import Results, Run
 from toolformer.results.store import LATEST
@@ -46,7 +47,7 @@ def named(stage: str, reference: str, config: Config, results: Results, **facts:
     UserError if there is none, or it is of another stage or version of the code.
     """
     seed = config.seed
-    if stage == "generate" and not config.filter.chance:  # as `Run.seed` has it
+    if stage == "generate" and not keeps_by_chance(config):  # as `Run.seed` has it
         seed = config.sampling_seed
     return results.resolve(stage, reference, config.name, seed, **facts)
 

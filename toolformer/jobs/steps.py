@@ -14,6 +14,7 @@ from toolformer.credentials import masked
 from toolformer.decoding import examples
 from toolformer.jobs import heldout, instantiate
 from toolformer.jobs.config import Config, effective
+from toolformer.jobs.config.effective import keeps_by_chance
 from toolformer.jobs.heldout import documents
 from toolformer.jobs.job import Sources
 from toolformer.jobs.samples import Samples, sample_ids
@@ -55,7 +56,7 @@ def generate(config: Config) -> Step:
     }
     if config.heldout_share and not config.heldout.source:
         inputs["heldout"] = config.heldout_share
-    if config.filter.chance:  # whose draws are by the seed
+    if keeps_by_chance(config):  # whose draws are by the seed
         inputs["seed"] = config.seed
     return _step("generate", config, inputs)
 

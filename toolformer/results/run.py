@@ -81,7 +81,7 @@ class Run:
     def seed(self) -> int:
         """The seed of its result; of an annotation that of its sampling, but where chance keeps calls by `seed`."""
         seed: int = self.setting("seed", 0)
-        if self.stage != "generate" or self.setting("filter.chance"):
+        if self.stage != "generate" or "seed" in self.step.inputs:
             return seed
         sampling: int | None = self.setting("generate.seed")
         return seed if sampling is None else sampling

@@ -1,9 +1,11 @@
-"""How long a call of a tool and its result may be: the same in annotation and at inference."""
+"""The settings of a tool's calls: how long a call and its result may be, the same in annotation and at inference, and when it is
+called at inference.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated
 
-from toolformer.data.bounds import Count
+from toolformer.data.bounds import Count, NonNegativeInt
 from toolformer.step import Decides
 
 CALL_TOO_LONG = "call longer than its limit"
@@ -19,3 +21,14 @@ class CallLimits:
     inference."""
     max_result_tokens: Annotated[Count, Decides("annotate", "answer")] = 64
     """Tokens of a result at most: a longer one is cut, in annotation and at inference."""
+
+
+@dataclass(kw_only=True)
+class Calling(CallLimits):
+    """When a tool is called at inference (paper, section 4.2), and how long its calls may be."""
+
+    k: Annotated[NonNegativeInt | None, Decides("answer")] = None
+    """A separate k: its calls start when <API> is among the k most likely next tokens; null is decoding.k."""
+    fallback: Annotated[str | None, Decides("answer")] = None
+    """Beyond the paper: the key of the tool that is called where a benchmark switches this one off; with tool.search.fallback=qa a model
+    that would search asks question answering instead, by which LAMA may be answered."""

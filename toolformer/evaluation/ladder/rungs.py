@@ -70,7 +70,7 @@ class Ladder:
     ) -> None:
         self.tools = decoder.tools
         self._model = decoder.language_model
-        self._limit = decoder.max_result_tokens
+        self._limits = {key: decoder.how(key).max_result_tokens for key in decoder.tools}
         self._free = make(decoder.without_calls(), {})
         self._forced = make(decoder.forced(), {"rung": "forced"})
         self._day = day
@@ -175,7 +175,7 @@ class Ladder:
         for example, result in zip(examples, self.tools[key].run(inputs, documents), strict=True):
             example.texts["gold_input"] = example.texts["free"]  # without a result the call is rolled back
             if result.text is not None:
-                example.result = with_result(self._model, example.call, result.text, self._limit).result
+                example.result = with_result(self._model, example.call, result.text, self._limits[key]).result
 
     def _passages(self, keys: Sequence[str], examples: Sequence[_Example]) -> dict[_Example, str | None]:
         """A passage that contains the answer: the data's, or else one of the first of the index."""

@@ -155,10 +155,8 @@ def _unknown_key(stage: str, key: str, value: str) -> str:
                 f"unknown tool {tool[1]!r}{near(tool[1], known)}; for a custom tool (tool_sources) add "
                 f"+tool@tool.{tool[1]}=user before {key}"
             )
-    if key in MOVED:
-        return moved(key)
-    if mapping := re.match(r"(decoding\.(?:by_tool|stand_in)|filter\.chance)\b", key):
-        return f"{mapping[1]} has no such tool; put ++ before {key}={value} to add it"
+    if old := next((old for old in MOVED if f"{key}.".startswith(f"{old}.")), ""):
+        return moved(old)
     groups = {folder.name for folder in CONF.glob("*/")} - {"tool", "retriever", "hydra"}
     keys: Any = OmegaConf.to_container(compose(stage, []), resolve=False)
     hint = suggest(key, value, stage) or near(key, [*masked_flat(keys), *groups])

@@ -1,9 +1,10 @@
 """The configuration as a stage uses it: every value that follows from others is filled in here, once."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from toolformer.annotation.candidates import ToolSampling
-from toolformer.decoding.settings import SYSTEMS, Decoding
+from toolformer.decoding.settings import SYSTEMS
 from toolformer.jobs.config.schema import Config, ToolConfig
 
 
@@ -16,9 +17,9 @@ def effective(config: Config, stage: str) -> Config:
     return replace(
         config,
         tools=list(keys),
-        tool={key: _tool(config, key) for key in keys},
+        tool={key: _tool(config, key, keys) for key in keys},
         tool_default=ToolSampling(),  # is in each tool
-        decoding=_decoding(config.decoding, keys) if stage == "evaluate" else config.decoding,
+        decoding=config.decoding if keys or stage != "evaluate" else replace(config.decoding, k=0),
     )
 
 
@@ -27,13 +28,13 @@ def calls_tools(config: Config) -> bool:
     return SYSTEMS[config.system].calls_tools and config.decoding.k > 0
 
 
-def _tool(config: Config, key: str) -> ToolConfig:
+def _tool(config: Config, key: str, keys: Collection[str]) -> ToolConfig:
     tool = config.tool[key]
     threshold = config.filter_threshold if tool.filter_threshold is None else tool.filter_threshold
-    return replace(tool, filter_threshold=threshold)
+    fallback = tool.fallback if tool.fallback in keys else None
+    return replace(tool, filter_threshold=threshold, fallback=fallback)
 
 
-def _decoding(decoding: Decoding, tools: list[str]) -> Decoding:
-    by_tool = {key: k for key, k in (decoding.by_tool or {}).items() if key in tools}
-    stand_in = {key: tool for key, tool in (decoding.stand_in or {}).items() if {key, tool} <= {*tools}}
-    return replace(decoding, k=decoding.k if tools else 0, by_tool=by_tool or None, stand_in=stand_in or None)
+def keeps_by_chance(config: Config) -> bool:
+    """Whether calls of a tool in use are kept by chance, which the `seed` decides."""
+    return any(config.tool[key].chance is not None for key in config.tools)

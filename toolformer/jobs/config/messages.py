@@ -21,7 +21,14 @@ _PLUGINS = {
 }
 """What installs each launcher's plugin."""
 
-MOVED = {"propose.max_call_tokens": "tool.NAME.max_call_tokens"}
+MOVED = {
+    "propose.max_call_tokens": "tool.NAME.max_call_tokens",
+    "decoding.max_call_tokens": "tool.NAME.max_call_tokens",
+    "decoding.max_result_tokens": "tool.NAME.max_result_tokens",
+    "decoding.by_tool": "tool.NAME.k",
+    "decoding.stand_in": "tool.NAME.fallback",
+    "filter.chance": "tool.NAME.chance",
+}
 """Keys of earlier releases, and what they are now."""
 
 

@@ -23,14 +23,13 @@ from toolformer.data.bounds import (
     Day,
     Finite,
     Matching,
-    NumberByName,
     OneOf,
     Place,
     Share,
 )
 from toolformer.decoding.settings import SYSTEMS, Decoding
 from toolformer.step import NOTHING, STAGES, Decides, Private, ReadBy, Varies
-from toolformer.tools.limits import CallLimits
+from toolformer.tools.limits import Calling
 from toolformer.tools.runtime import Limits, Seconds
 from toolformer.training.settings import Recipe
 
@@ -93,7 +92,7 @@ class DemonstrationConfig:
 
 
 @dataclass
-class ToolConfig(ToolSampling, CallLimits, Limits):
+class ToolConfig(ToolSampling, Calling, Limits):
     """One tool, and how its calls are proposed and kept."""
 
     name: Annotated[str, Decides("annotate", "answer")] = ""
@@ -113,6 +112,9 @@ class ToolConfig(ToolSampling, CallLimits, Limits):
     example: Annotated[str | None, Decides("answer")] = None
     """A call with its result, such as `square(3) -> 9`: from it and the docstring the prompt of a tool of
     tool_sources is drafted; null takes the docstring's examples."""
+    chance: Annotated[Share | None, Decides("generate")] = None
+    """A control: keep its calls by chance instead of by gain, the first call at each position with this probability; 1 keeps all that
+    were scored."""
     cache: Annotated[bool, NOTHING] = True
     """Keep its results on disk (paths.root/tools) and execute equal calls once, also in several processes."""
     timeout: Annotated[Seconds | None, NOTHING] = 60.0
@@ -136,9 +138,6 @@ class FilterConfig:
     """L⁻: paper, min(L(ε), L(e(c, ε))); or plain, L(ε) alone."""
     leak: Annotated[str, OneOf("keep", "drop"), Decides("generate")] = "keep"
     """drop: keep no call that holds a number or a name that appears only after it; keep: count them, as in the paper."""
-    chance: Annotated[NumberByName, Decides("generate")] = None
-    """A control: keep calls of these tools by chance instead of by gain, the first call at each position with this probability:
-    {calculator: 0.1}; 1 keeps all that were scored."""
 
 
 @dataclass

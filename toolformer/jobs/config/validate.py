@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 from toolformer.data.files import DEMO_SPLITS
-from toolformer.decoding.settings import check_decoding
+from toolformer.decoding.settings import check_calling
 from toolformer.errors import UserError, near
 from toolformer.jobs.config.keys import all_keys
 from toolformer.jobs.config.messages import first_error, one_line
@@ -132,7 +132,7 @@ def _check_together(config: Config) -> None:
     if engine.workers != 1 or engine.address is not None:
         _settle_workers(config)
     config.trainer.accumulation(processes=1)
-    check_decoding(config.decoding, config.tool)
+    check_calling(config.decoding, config.tool)
     if config.evaluation.oracles and (config.system != "toolformer" or not config.decoding.k):
         raise UserError(
             "evaluation.oracles needs system=toolformer and decoding.k of 1 or more; leave it out"
