@@ -35,11 +35,10 @@ def place(tmp_path: Path, monkeypatch: Patch) -> Path:
     return tmp_path
 
 
-def test_what_an_experiment_sets_by_tool_takes_a_further_tool() -> None:
-    decoding = compose(
-        "evaluate", ["experiment=headline_effect", "++decoding.by_tool.translation=3"]
-    ).decoding
-    assert decoding.by_tool == {"calendar": 10, "search": 10, "qa": 10, "translation": 3}
+def test_the_headline_calls_the_calculator_at_another_k() -> None:
+    tools = compose("evaluate", ["experiment=headline_effect", "tool.translation.k=3"]).tool
+    by_tool = {key: tools[key].k for key in ("calculator", "calendar", "search", "qa", "translation")}
+    assert by_tool == {"calculator": None, "calendar": 10, "search": 10, "qa": 10, "translation": 3}
 
 
 def test_every_option_of_every_group_composes() -> None:
@@ -103,7 +102,7 @@ def test_what_is_small_is_small_by_name() -> None:
         (["tool", "calculator", "1 + 1", "tols=[qa]"], "'tols=[qa]' is neither a key of the configuration nor"),
         (["ui", "--port", "0"], "--port is 0; it must be 1 to 65535"),
         (["generate", "foo"], "'foo': expected key=value"),
-        (["evaluate", "experiment=headline_effect", "decoding.by_tool.translation=3"], "put ++ before decoding.by_tool.translation=3"),
+        (["evaluate", "decoding.by_tool.translation=3"], "decoding.by_tool is now tool.NAME.k"),
         (["generate", "--config-dir", "/no/such/dir"], "Additional config directory '/no/such/dir' not found"),
         (["generate", "seed=abc"], "seed=abc: Value 'abc' of type 'str' could not be converted to Integer"),
         (["evaluate", "corpus=jsnl"], "Could not find 'corpus/jsnl' (did you mean jsonl?); available options in 'corpus'"),
@@ -148,9 +147,9 @@ def test_what_is_small_is_small_by_name() -> None:
         (["evaluate", "system=gpt"], "system is 'gpt'"),
         (["evaluate", "decoding.max_calls=0"], "decoding.max_calls is 0; Input should be greater"),
         (["explain", "latest:toolformer"], "'latest:toolformer' is not a run; give an id, latest or latest:generate"),
-        (["evaluate", "decoding.by_tool={calender:3}"], "no tool calender (did you mean calendar?)"),
-        (["evaluate", "decoding.by_tool={calendar:2.5}"], "decoding.by_tool.calendar is 2.5; a k must be"),
-        (["evaluate", "decoding.stand_in={search:qa}", "decoding.constrain_tool_name=false"], "set decoding.constrain_tool_name=true"),
+        (["evaluate", "tool.calendar.fallback=serch"], "tool.calendar.fallback: there is no tool serch (did you mean search?)"),
+        (["evaluate", "tool.calendar.k=-1"], "tool.calendar.k is -1; Input should be greater"),
+        (["evaluate", "tool.search.fallback=qa", "decoding.constrain_tool_name=false"], "set decoding.constrain_tool_name=true"),
         (["evaluate", "paths.data_dir=/no/such/dir"], "there is no folder /no/such/dir"),
         (["complete", "x", "system=model"], "system=model is not trained, so there is no latest run of it"),
         (["complete", "x", "--model", "smollm2", "model=gemma3"], "smollm2 and model=gemma3 are two models"),

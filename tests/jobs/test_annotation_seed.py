@@ -17,7 +17,7 @@ from toolformer.jobs.versions import VERSIONS
 from toolformer.results import Results, Run, RunInfo
 from toolformer.step import Step
 
-CHANCE = "filter.chance={calculator: 0.5}"
+CHANCE = "tool.calculator.chance=0.5"
 
 
 def smoke(*overrides: str) -> Config:

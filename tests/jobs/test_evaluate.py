@@ -35,7 +35,7 @@ def test_all_answers_of_a_folder_are_of_its_first_day(tmp_path: Path, answering_
     write(tmp_path, "svamp/svamp", sums(4))
     more = [
         "system=toolformer", f"paths.data_dir={tmp_path}", "benchmarks=[svamp,dateset]", "tools=[calendar]",
-        "decoding.max_call_tokens=8", "decoding.k=400",
+        "tool.calendar.max_call_tokens=8", "decoding.k=400",
     ]  # fmt: skip
     first = run_stage("evaluate", config(tmp_path, *more, "evaluation.limit=2"))
     assert first.facts["day"] == datetime.date.today().isoformat()

@@ -86,12 +86,12 @@ def test_what_decides_nothing_answers_or_scores(runs: Path) -> None:
     (training,) = Results(runs).runs("train")
     for override in (
         "decoding.batch_size=8", "tool.search.tries=2", "trainer.max_steps=3", "tools=[qa,calculator,search]",
-        "decoding.by_tool={translation:1}", "decoding.stand_in={search:translation}",
+        "tool.translation.k=1", "tool.search.fallback=translation", "tool.search.chance=0.5",
         "tool.translation.name=Translate",
     ):  # fmt: skip
         assert folders(runs, base, override) == (answers, scores), override
     for override in (
-        "decoding.k=3", "lm.dtype=bfloat16", "decoding.by_tool={search:1}", "decoding.stand_in={search:qa}",
+        "decoding.k=3", "lm.dtype=bfloat16", "tool.search.k=1", "tool.search.fallback=qa", "tool.search.max_call_tokens=9", "tool.qa.max_result_tokens=9",
         "tool.search.implementation.max_tokens=5", "system=toolformer_disabled", "tool.search.name=Find",
     ):  # fmt: skip
         others = folders(runs, base, override)
@@ -104,8 +104,8 @@ def test_what_decides_nothing_answers_or_scores(runs: Path) -> None:
         assert others[0] == answers and others[1] != scores, override
 
 
-def test_values_by_tool_decide_nothing_where_calls_are_forbidden(runs: Path) -> None:
-    assert folders(runs, "decoding.k=0", "decoding.by_tool={qa:2}") == folders(runs, "decoding.k=0")
+def test_settings_of_tools_decide_nothing_where_calls_are_forbidden(runs: Path) -> None:
+    assert folders(runs, "decoding.k=0", "tool.qa.k=2") == folders(runs, "decoding.k=0")
 
 
 def test_tools_decide_nothing_where_none_is_called(runs: Path) -> None:
@@ -131,7 +131,7 @@ def test_what_may_differ_in_a_table(runs: Path) -> None:
     usual = comparison()
     for overrides in (
         ["system=prompted"], ["system=baseline"], ["benchmarks=[svamp]"], ["name=other", "system=model"],
-        ["decoding.k=3", "decoding.batch_size=2", "seed=3", "wording=b"], ["decoding.by_tool={qa:2}"],
+        ["decoding.k=3", "decoding.batch_size=2", "seed=3", "wording=b"], ["tool.qa.k=2"],
         ["paths.data_dir=/tmp"], ["heldout.limit=9"],
     ):  # fmt: skip
         assert comparison(*overrides) == usual, overrides

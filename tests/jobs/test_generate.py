@@ -272,7 +272,7 @@ def test_a_lower_threshold_than_the_shards_serve_is_refused(
 
 def test_filters_need_no_annotation(place: Place, generate: Any, tmp_path: Path) -> None:
     place.log.unlink(missing_ok=True)
-    assert generate() == 0 and generate("filter.chance={calendar: 0.5}") == 0
+    assert generate() == 0 and generate("tool.calendar.chance=0.5") == 0
     assert sum(map(len, who_did(place.log).values())) == 2 * SHARDS, "each document was asked for once"
     kept = sorted(run.metrics["calls_kept"] for run in place.runs(tmp_path))
     assert 0 < kept[0] < kept[1]
@@ -281,11 +281,8 @@ def test_filters_need_no_annotation(place: Place, generate: Any, tmp_path: Path)
 @pytest.mark.parametrize(
     ("word", "line"),
     [
-        (
-            "filter.chance={calculator: 0.5}",
-            "filter.chance.calculator: calculator is not among tools=calendar",
-        ),
-        ("filter.chance={calendar: 1.5}", "filter.chance.calendar is 1.5; a probability is from 0 to 1"),
+        ("filter.chance={calendar: 0.5}", "filter.chance is now tool.NAME.chance"),
+        ("tool.calendar.chance=1.5", "tool.calendar.chance is 1.5; Input should be less than or equal to 1"),
         ("filter.leak=maybe", "filter.leak is 'maybe'"),
     ],
 )
@@ -297,7 +294,7 @@ def test_bad_filters_are_refused_before_anything_runs(
 
 
 def test_chance_keeps_other_calls_with_another_seed(place: Place, generate: Any, tmp_path: Path) -> None:
-    words = ["generate.seed=0", "filter.chance={calendar: 0.5}"]
+    words = ["generate.seed=0", "tool.calendar.chance=0.5"]
     assert generate(*words, "seed=0") == generate(*words, "seed=1") == 0
     assert len({run.id for run in place.runs(tmp_path)}) == 2
     kept = [path.read_bytes() for path in tmp_path.glob("generate/*/dataset_augmented.parquet")]

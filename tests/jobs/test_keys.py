@@ -19,9 +19,9 @@ CONFIGURATIONS = {
     "smoke": [],
     "explained": ["evaluation.oracles=true", "system=toolformer"],
     "prompted": ["system=prompted", "decoding.max_calls=2", "wording=a", "evaluation.gold_nats=true"],
-    "k by tool": ["decoding.k=1", "decoding.by_tool={calendar: 10}", "system=toolformer"],
+    "k by tool": ["decoding.k=1", "tool.calendar.k=10", "system=toolformer"],
     "filtered": ["filter.leak=drop", "filter_threshold=0.5", "seed=3", "system=toolformer"],
-    "by chance": ["filter.chance={calendar: 0.5}", "generate.seed=7", "system=toolformer"],
+    "by chance": ["tool.calendar.chance=0.5", "generate.seed=7", "system=toolformer"],
     "held out": [
         "corpus@heldout=share",
         "heldout.limit=null",

@@ -39,10 +39,10 @@ CONFIGURATIONS = {
         "lm.dtype=bfloat16",
         "run.stages.evaluate.system=[toolformer_disabled,toolformer]",
     ],
-    "filters": ["filter.leak=drop", "filter.chance={calendar: 0.5}", "system=toolformer"],
+    "filters": ["filter.leak=drop", "tool.calendar.chance=0.5", "system=toolformer"],
     "k": [
         "decoding.k=3",
-        "decoding.by_tool={calendar: 1}",
+        "tool.calendar.k=1",
         "run.stages.evaluate.system=[toolformer,prompted]",
     ],
     "explained": ["evaluation.oracles=true", "system=toolformer"],

@@ -66,11 +66,10 @@ def tiny(model: Path, tools: Sequence[str], heldout: str) -> list[str]:
         f"model={model}", "lm.dtype=float32", "engine.threads=1", "propose.force_name=true",
         *(
             f"tool.{tool}.{key}" for tool in tools
-            for key in ("filter_threshold=-100", "max_positions=5", "samples=5", "max_call_tokens=12")
+            for key in ("filter_threshold=-100", "max_positions=5", "samples=5", "max_call_tokens=14", "max_result_tokens=16")
         ),
         "corpus@heldout=jsonl", f"heldout.path={heldout}", "trainer.learning_rate=3e-3", "trainer.batch_size=2",
         "trainer.micro_batch_size=2", "trainer.sequence_length=128", "trainer.eval_every=30",
-        "decoding.max_call_tokens=16", "decoding.max_result_tokens=16",
     ]  # fmt: skip
 
 

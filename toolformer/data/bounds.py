@@ -4,7 +4,7 @@ import datetime
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, TypeAdapter
+from pydantic import AfterValidator, Field
 
 from toolformer.errors import near
 
@@ -60,13 +60,10 @@ NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
 CountOrAuto = Annotated[Any, AfterValidator(_count_or_auto)]
 """A `Count`, or "auto". `Any` for mypy, since nobody reads it before "auto" is replaced by a number."""
 Share = Annotated[float, Field(ge=0, lt=1)]
+Probability = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Temperature = Annotated[float, Field(ge=0.01, le=100)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-NumberByName = Annotated[Any, AfterValidator(TypeAdapter(dict[str, Finite] | None).validate_python)]
-"""None is the same as empty. `Any` for Hydra, which adds no keys to a typed mapping."""
-TextByName = Annotated[Any, AfterValidator(TypeAdapter(dict[str, str] | None).validate_python)]
-"""As `NumberByName`."""
 Place = Annotated[str, AfterValidator(_printable)]
 """A file or folder."""
 Day = Annotated[str, AfterValidator(_day)]

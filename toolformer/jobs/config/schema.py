@@ -25,6 +25,7 @@ from toolformer.data.bounds import (
     Matching,
     OneOf,
     Place,
+    Probability,
     Share,
 )
 from toolformer.decoding.settings import SYSTEMS, Decoding
@@ -112,7 +113,7 @@ class ToolConfig(ToolSampling, Calling, Limits):
     example: Annotated[str | None, Decides("answer")] = None
     """A call with its result, such as `square(3) -> 9`: from it and the docstring the prompt of a tool of
     tool_sources is drafted; null takes the docstring's examples."""
-    chance: Annotated[Share | None, Decides("generate")] = None
+    chance: Annotated[Probability | None, Decides("generate")] = None
     """A control: keep its calls by chance instead of by gain, the first call at each position with this probability; 1 keeps all that
     were scored."""
     cache: Annotated[bool, NOTHING] = True
