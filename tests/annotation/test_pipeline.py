@@ -9,7 +9,7 @@ import pytest
 from tests.annotation.build import DOCUMENTS, QA, Recording
 from tests.build import tiny_model, tiny_tokenizer
 from toolformer.annotation import funnel as funnel_module
-from toolformer.annotation.funnel import REASONS, STEPS, log_funnel
+from toolformer.annotation.funnel import REASONS, STEPS, KeptInputs, log_funnel
 from toolformer.annotation.merge import BELOW
 from toolformer.annotation.pipeline import NO_POSITION, Annotator
 from toolformer.data import Document
@@ -84,3 +84,27 @@ def test_bad_input_of_a_tool_ends_the_annotation(calling_model: LanguageModel) -
 
     with pytest.raises(UserError, match="its data are gone"):
         Annotator(calling_model, replace(QA, force_name=True), Gone()).annotate(DOCUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("kept", "text", "named", "words"),
+    [
+        ([("Mars", "Mars is red.")] * 6 + [("Venus", "Venus.")] * 9, "Venus", 2, "9 of 15 kept calls have the input 'Venus'; give"),
+        ([("a", "a")] * 4, "a", 0, ""),
+        ([("bread", "All about spoons.")] + [(str(n), str(n)) for n in range(9)], "bread", 1, "1 of 10 .* copied from the prompt"),
+        ([("bread", "The bread is stale.")] + [(str(n), str(n)) for n in range(9)], "bread", 0, ""),
+        ([("", "It is Monday.")] * 9, "", 0, ""),
+    ],
+)  # fmt: skip
+def test_an_input_that_is_kept_over_and_over_is_named(
+    caplog: pytest.LogCaptureFixture, kept: list[tuple[str, str]], text: str, named: int, words: str
+) -> None:
+    inputs = KeptInputs({"bread"})
+    for call_input, document in kept:
+        inputs.add(call_input, document)
+    counts = inputs.named()
+    assert sum(map(len, counts.values())) == named
+    with caplog.at_level("INFO", funnel_module.__name__):
+        log_funnel({"shelf": {"kept": len(kept), **counts}})
+    line = caplog.messages[0].splitlines()[-1]
+    assert bool(re.search(words, line)) and ("tool.shelf.rank=lift" in line) == bool(named)

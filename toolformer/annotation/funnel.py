@@ -6,10 +6,10 @@ passes every step.
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from toolformer.annotation.variants import terms
+from toolformer.annotation.leaks import terms
 
 log = logging.getLogger(__name__)
 
@@ -41,18 +41,18 @@ class KeptInputs:
         self._examples = set(examples)
         self._counts, self._copied = Counter[str](), Counter[str]()
 
-    def add(self, inputs: Iterable[str], text: str) -> None:
-        """Adds the inputs of the kept calls of a text."""
-        for call_input in inputs:
-            self._counts[call_input] += 1
-            if call_input in self._examples and _is_strange(call_input, text):
-                self._copied[call_input] += 1
+    def add(self, call_input: str, text: str) -> None:
+        """Adds a kept call of a text."""
+        self._counts[call_input] += 1
+        if call_input in self._examples and _is_strange(call_input, text):
+            self._copied[call_input] += 1
 
     def named(self) -> dict[str, dict[str, int]]:
         """For the funnel: `repeated_inputs`, and `copied_inputs`, the prompt's examples in texts without most of their words."""
         least = max(LEAST_REPEATED, REPEATED * self._counts.total())
         repeated = {text: count for text, count in self._counts.items() if text and count >= least}
-        return {"repeated_inputs": repeated, "copied_inputs": dict(self._copied)}
+        named = {"repeated_inputs": repeated, "copied_inputs": dict(self._copied)}
+        return {name: counts for name, counts in named.items() if counts}
 
 
 def _is_strange(call_input: str, text: str) -> bool:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from toolformer.data.numbers import UNSIGNED, exact
+from toolformer.data.numbers import CURRENCY, SIGN, UNSIGNED, exact
 
 _NUMBER = re.compile(rf"(?<![\w.,]){UNSIGNED}(?!\w)")
 _WORD = re.compile(r"[^\W\d_]{2,}")
+_TERM = re.compile(rf"(?P<sign>{SIGN})[{CURRENCY}]?(?P<number>{UNSIGNED})|[^\W\d_]{{4,}}")
 _SENTENCE_START = re.compile(r"(?:^|[.!?:…]|\n)[\s\"'“”‘’()\[\]*_-]*\Z")
 _FUNCTION_WORDS = frozenset(
     "a about after all also although an and any are as at be because been before both but by can could did do does during "
@@ -90,3 +91,12 @@ class Terms:
             for word, match in found
             if word not in _FUNCTION_WORDS
         ]
+
+
+def terms(text: str, within: int | None = None) -> set[str | Fraction]:
+    """The values of the numbers and the casefolded words that begin in the first `within` characters."""
+    return {
+        exact(match["number"]) * (-1 if match["sign"] else 1) if match["number"] else match.group().casefold()
+        for match in _TERM.finditer(text)
+        if within is None or match.start() < within
+    }

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from toolformer.annotation.candidates import SCORED
+from toolformer.annotation.funnel import KeptInputs
 from toolformer.annotation.leaks import Terms
 from toolformer.annotation.merge import ENOUGH, Chance, Decision, decide, kept_calls, merge
 from toolformer.annotation.score import PAPER
@@ -68,6 +69,8 @@ class KeepRules:
     baseline: str = PAPER
     drop_leaks: bool = False
     chance: Chance = Chance()
+    examples: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """By tool, the inputs of the calls in its prompt: copies of them are counted."""
     limit: int | None = None
     """Texts with a call of each tool at most: the first ones; None is all."""
 
@@ -131,6 +134,7 @@ def write_results(
     merged = Merged()
     to_read: Sample[dict[str, Any]] = Sample(TEXTS_TO_READ, CHARACTERS_TO_READ)
     reader = _Reader(stores, rules.limit)
+    inputs = {tool: KeptInputs(rules.examples.get(tool, ())) for tool in stores}
     with ExitStack() as stack:
         files = {name: stack.enter_context(atomic_file(folder / name)) for name in SCHEMAS}
         candidates, augmented, plain, without = (
@@ -146,6 +150,9 @@ def write_results(
             merged.add(records, rows, decisions, leaks)
             kept = kept_calls(rows, decisions)
             with_calls = [document for document in documents if document.doc_id in kept]
+            for document in with_calls:
+                for call in kept[document.doc_id]:
+                    inputs[call.tool].add(call.call.input, document.text)
             augmented(_dataset(merge(document, kept[document.doc_id]) for document in with_calls))
             plain(_dataset(merge(document, ()) for document in with_calls))
             tried = {row["doc_id"] for row in rows} - kept.keys()
@@ -153,6 +160,8 @@ def write_results(
                 if document.doc_id in tried:
                     to_read.add(document.doc_id, len(document.text), merge(document, ()))
         reader.check()
+        for tool, counts in merged.funnel.items():
+            counts |= inputs[tool].named()
         without(_dataset(to_read.items()))
     atomic_write(folder / "funnel.json", json.dumps(merged.funnel, indent=1, sort_keys=True).encode())
     return merged

@@ -9,18 +9,16 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from fractions import Fraction
 
 import torch
 
 from toolformer.annotation.candidates import SCORED, Candidate, PreFilters, ToolSettings, Window
+from toolformer.annotation.leaks import terms
 from toolformer.calls import END
-from toolformer.data.numbers import CURRENCY, SIGN, UNSIGNED, exact
 from toolformer.lm.language_model import LanguageModel
 
 NOT_AHEAD = "pre-filter: nothing of the result occurs ahead"
 NOT_NEW = "pre-filter: the input already has the result"
-_TERM = re.compile(rf"(?P<sign>{SIGN})[{CURRENCY}]?(?P<number>{UNSIGNED})|[^\W\d_]{{4,}}")
 
 
 def unprompted_ratios(
@@ -102,12 +100,3 @@ def _ahead(candidate: Candidate, tokens: int) -> tuple[str, int]:
     )
     later = [position for position in positions[candidate.token_position + tokens :] if position is not None]
     return text, (later[0] - candidate.position if later else len(text))
-
-
-def terms(text: str, within: int | None = None) -> set[str | Fraction]:
-    """The values of the numbers and the casefolded words that begin in the first `within` characters."""
-    return {
-        exact(match["number"]) * (-1 if match["sign"] else 1) if match["number"] else match.group().casefold()
-        for match in _TERM.finditer(text)
-        if within is None or match.start() < within
-    }

@@ -216,7 +216,8 @@ class Decoder(Decoding):
 
     def _writer(self, requests: Sequence[Request]) -> Writer:
         sets = {tuple(request.keys(self.tools)) for request in requests}
-        fallback, is_free = {key: self.how(key).fallback for key in self.tools}, not self.constrain_tool_name
+        fallback = {key: other for key in self.tools if (other := self.how(key).fallback)}
+        is_free = not self.constrain_tool_name
         names = {
             keys: ToolNames(self.language_model, self.tools, keys, fallback, is_free) for keys in sets if keys
         }

@@ -285,4 +285,6 @@ def keep_rules(config: Config) -> KeepRules:
     shares = {key: share for key in config.tools if (share := config.tool[key].chance) is not None}
     chance = Chance(shares, config.seed)
     limit, drop_leaks = config.generate.limit_per_tool, config.filter.leak == "drop"
-    return KeepRules(thresholds(config), config.filter.baseline, drop_leaks, chance, limit)
+    settings = [tool_settings(config, key) for key in config.tools]
+    examples = {tool.key: tool.prompt.inputs(tool.name) for tool in settings}
+    return KeepRules(thresholds(config), config.filter.baseline, drop_leaks, chance, examples, limit)
