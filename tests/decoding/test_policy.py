@@ -57,7 +57,7 @@ def test_a_model_that_names_a_tool_that_is_off_calls_another(constrain: bool) ->
     model = taught_model("llama", *PIECES[:3], *CALLS[4:])
     settings: Any = {**CALLING_SETTINGS, "constrain_tool_name": constrain}
     assert set(names(decoded(model, **settings))) == {"Calendar"}
-    decoder = Decoder(model, tools(), **settings)
+    decoder = decoder_of(model, tools(), **settings)
     found = decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12, allowed=["qa"])
     assert set(names(found)) == {"QA"}
     both = decoder.complete(CALLING, DOCUMENTS, max_new_tokens=12, allowed=["calculator", "qa"])
@@ -75,7 +75,7 @@ def test_requests_of_one_queue_have_their_own_tools_stops_and_limits(constrain: 
             (12, (), None), (5, ("people",), frozenset({"qa"})), (12, ("The",), frozenset({"calendar", "qa"})), (3, (), frozenset()),
         )
     ]  # fmt: skip
-    decoder = Decoder(model, tools(), **settings)
+    decoder = decoder_of(model, tools(), **settings)
     alone = [decoder.answers([request])[0] for request in requests]
     assert decoder.answers(requests) == alone
     assert len({tuple(names([one])) for one in alone}) > 2
