@@ -64,7 +64,7 @@ with export_folder(Path(sys.argv[2]), run) as made:
 """
 
 
-def test_a_killed_export_leaves_nothing_beside_its_folder(
+def test_a_killed_export_leaves_nothing_beside_it(
     results: Results, training: Run, tmp_path: Path
 ) -> None:
     before = sorted(tmp_path.iterdir())

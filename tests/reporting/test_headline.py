@@ -91,7 +91,7 @@ def test_no_difference_on_the_largest_benchmark_hides_no_gain() -> None:
     assert headline(Evidence(paired=paired)).gain == NO_DIFFERENCE
 
 
-def test_a_report_opens_with_the_count_and_among_equal_benchmarks_with_a_significant_one() -> None:
+def test_a_report_opens_with_the_count_of_gains() -> None:
     paired = {
         ("lama_trex", *DISABLED): scored(5.0, 3.0, ACROSS, 0.6),
         ("arithmetic", *DISABLED): scored(70.0, 2.0),
