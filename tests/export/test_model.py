@@ -64,9 +64,7 @@ with export_folder(Path(sys.argv[2]), run) as made:
 """
 
 
-def test_a_killed_export_leaves_nothing_beside_it(
-    results: Results, training: Run, tmp_path: Path
-) -> None:
+def test_a_killed_export_leaves_nothing_beside_it(results: Results, training: Run, tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir())
     killed = subprocess.run([sys.executable, "-c", KILLED, results.root, tmp_path / "out"])
     assert killed.returncode == -9
