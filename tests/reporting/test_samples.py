@@ -20,10 +20,12 @@ from toolformer.data.sampling import Sample, hash64
 from toolformer.errors import UserError
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting import candidate_stats, plots, reader, samples_page
+from toolformer.reporting.annotation_tables import funnel as funnel_table
 from toolformer.reporting.annotation_tables import leaking, nearest
 from toolformer.reporting.candidate_stats import FATES
 from toolformer.reporting.data import NEWEST, Annotation, Evidence, Sampled
 from toolformer.reporting.ladder import ladder, picture
+from toolformer.tools.limits import CALL_TOO_LONG
 
 
 def annotation(folder: Path, sizes: dict[str, int], held: Sequence[str] = ()) -> Annotation:
@@ -245,3 +247,13 @@ def test_kept_calls_that_leak_are_listed_with_what_they_hold(tmp_path: Path) -> 
         ("White; Nile", "qa", 3.0, True)
     ]
     assert leaking(listed).rows[0][2].text == "White; Nile"
+
+
+@pytest.mark.parametrize(
+    ("cut", "words"), [(6, " Calls longer than tool.NAME.max_call_tokens: QA 6 %."), (5, "")]
+)
+def test_a_table_says_when_many_calls_were_too_long(cut: int, words: str) -> None:
+    counts = {"sampled": 100, "executed": 50, "results_cut": 2, "drop_reasons": {CALL_TOO_LONG: cut}}
+    caption = funnel_table(Annotation(NOTE, {}, {"my_qa": counts}, ())).caption
+    assert ("max_call_tokens" in caption, "max_result_tokens" in caption) == (bool(words), False)
+    assert words.partition(":")[0] in caption

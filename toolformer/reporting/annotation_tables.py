@@ -1,6 +1,7 @@
 """Results of an annotation: Table 2, the funnel and its reasons, and where the yield is lost."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from toolformer.annotation.funnel import STEPS
 from toolformer.reporting import paper
@@ -8,7 +9,10 @@ from toolformer.reporting.candidate_stats import FATES
 from toolformer.reporting.data import Annotation
 from toolformer.reporting.formatting import in_order, tool_name
 from toolformer.reporting.table import Cell, Passage, Table, Value, cell, number_columns, text_columns
+from toolformer.tools.limits import CALL_TOO_LONG
 
+MOST_CUT = 0.05
+"""Share of calls that may be too long, or have a result that is, without a word."""
 _SKIPPED = "rows_skipped/"
 _LABEL = "τ_f = {}".format
 
@@ -57,10 +61,31 @@ def funnel(annotation: Annotation) -> Table:
             for row, tool in zip(rows, in_order(entries), strict=True)
         ]
         caption += " Leaking: kept calls that hold a number or a name which the text has only after them."
+    caption += _cut(entries)
     metrics = annotation.run.metrics.items()
     if skipped := {name[len(_SKIPPED) :]: round(n) for name, n in metrics if name.startswith(_SKIPPED)}:
         caption += f" Rows skipped while reading the corpus: {_listed(skipped)}."
     return Table.of("funnel", "Annotation", "From texts to kept calls", columns, rows, caption)
+
+
+def _cut(entries: Mapping[str, Mapping[str, Any]]) -> str:
+    """A sentence for each kind of cut that more than `MOST_CUT` of a tool's calls, or of their results, were too long for."""
+    shares = {
+        "Calls longer than tool.NAME.max_call_tokens": {
+            tool: (entry.get("drop_reasons", {}).get(CALL_TOO_LONG, 0), entry.get("sampled", 0))
+            for tool, entry in entries.items()
+        },
+        "Results cut to tool.NAME.max_result_tokens": {
+            tool: (entry.get("results_cut", 0), entry.get("executed", 0)) for tool, entry in entries.items()
+        },
+    }
+    sentences = {
+        what: [
+            f"{tool_name(tool)} {100 * n / of:.0f} %" for tool, (n, of) in counts.items() if n > MOST_CUT * of
+        ]
+        for what, counts in shares.items()
+    }
+    return "".join(f" {what}: {', '.join(tools)}." for what, tools in sentences.items() if tools)
 
 
 def reasons(annotation: Annotation) -> Table:

@@ -1,6 +1,6 @@
 """Results besides the scores: paired differences and their significance, how often tools are called, cost."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from toolformer.benchmarks import GROUPS
@@ -8,6 +8,7 @@ from toolformer.benchmarks.declared import is_perplexity
 from toolformer.decoding.settings import trained_on
 from toolformer.evaluation.metrics import GOLD_NATS
 from toolformer.reporting import paper
+from toolformer.reporting.annotation_tables import MOST_CUT
 from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.formatting import (
     SYSTEMS,
@@ -26,6 +27,7 @@ from toolformer.reporting.pairing import PAIRS, is_significant
 from toolformer.reporting.select import DEFAULT_POLICY, scores, seeds_of
 from toolformer.reporting.table import Cell, Table, Value, cell, number_columns, p_cell, text_columns
 from toolformer.results import Run
+from toolformer.tools.limits import CALL_TOO_LONG
 
 DIFFERENCE = ("difference", "only it", "only other", "p", "Holm", "detectable")
 FAILURES = {"n_failed": "rolled back", "n_results_begun": "result begun", "n_calls_in_calls": "call in call"}
@@ -215,8 +217,24 @@ def tool_use(evidence: Evidence) -> Table:
         f"Toolformer with calls enabled (k = {', '.join(policies)})."
         + " The paper's 97.9 % is over its three math benchmarks together." * has_math
         + in_dtypes(((title_of(task),), score) for task, score in measured.items())
+        + _too_long(measured)
     )
     return Table.of("tool_use", "Tool use", "Share of examples with a call", columns, rows, caption)
+
+
+def _too_long(measured: Mapping[str, Score]) -> str:
+    """A sentence that names the benchmarks on which more than `MOST_CUT` of the calls were too long."""
+    shares = {
+        task: score.metrics.get(f"n_failed/{CALL_TOO_LONG}", 0.0)
+        / max(1.0, score.metrics.get("n_ac", 0.0) + score.metrics.get("n_failed", 0.0))
+        for task, score in measured.items()
+    }
+    named = [
+        f"{title_of(task)} {100 * shares[task]:.0f} %"
+        for task in in_table_order(shares)
+        if shares[task] > MOST_CUT
+    ]
+    return f" Calls longer than tool.NAME.max_call_tokens: {', '.join(named)}." if named else ""
 
 
 def _failures(score: Score, name: str) -> Cell:
