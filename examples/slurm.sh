@@ -25,6 +25,6 @@ srun toolformer generate name=slurm model="$MODEL" corpus=jsonl corpus.path="$CO
     generate.shard_size=64 engine.workers=auto
 
 # M + CC, the paper's control, is the same training with data=plain. ZeRO needs `make setup EXTRA=deepspeed`. batch_size is a multiple of micro_batch_size x GPUS.
-srun --nodes=1 --ntasks=1 torchrun --standalone --nproc_per_node="$GPUS" -m toolformer.cli train name=slurm model="$MODEL" \
+srun --nodes=1 --ntasks=1 toolformer train name=slurm model="$MODEL" trainer.processes="$GPUS" \
     trainer.deepspeed=zero2 trainer.batch_size=32 trainer.micro_batch_size=2 trainer.sequence_length=1024 \
     trainer.gradient_checkpointing=true trainer.save_every=20

@@ -52,7 +52,7 @@ def test_every_option_of_every_group_composes() -> None:
 
 
 def test_the_papers_setting_is_the_papers() -> None:
-    config = validate(compose("generate", ["setting=paper", "corpus.path=DIR", "heldout.path=DIR"]))
+    config = validate(compose("generate", ["setting=paper", "corpus.path=DIR"]))
     assert (config.name, config.model) == ("paper", "EleutherAI/gpt-j-6b")
     thresholds = dict.fromkeys(("qa", "search", "calendar"), (0.05, 5, 5, 1.0))
     thresholds |= dict.fromkeys(("calculator", "translation"), (0.0, 20, 10, 0.5))
@@ -78,7 +78,7 @@ def test_your_texts_are_read_and_learned_whole(setting: str) -> None:
 
 
 def test_a_large_model_has_the_papers_thresholds() -> None:
-    paper = ["setting=paper", "toolset=default", "corpus.path=DIR", "heldout.path=DIR"]
+    paper = ["setting=paper", "toolset=default", "corpus.path=DIR"]
     theirs, ours, default = (validate(compose("generate", words)) for words in (paper, ["setting=large"], []))
     for key in ours.tools:
         assert instantiate.tool_settings(ours, key) == instantiate.tool_settings(theirs, key)

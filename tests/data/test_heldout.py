@@ -5,7 +5,7 @@ import random
 import pytest
 
 from toolformer.data import Document
-from toolformer.data.heldout import LEAST, MOST, split
+from toolformer.data.heldout import LEAST, MOST, draw, parts, split
 
 
 def documents(count: int, first: int = 0) -> list[Document]:
@@ -46,3 +46,25 @@ def test_the_text_alone_decides() -> None:
     other = documents(600, first=300)
     both = {document.text for document in corpus} & {document.text for document in other}
     assert held_out(other, 0.5) & both == held_out(corpus, 0.5) & both
+
+
+def test_a_draw_is_by_the_seed_and_in_order() -> None:
+    corpus = documents(100)
+    drawn = [draw(corpus, 10, seed) for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2] and len(drawn[2]) == 10
+    assert drawn[0] == [document for document in corpus if document in drawn[0]] != corpus[:10]
+    assert draw(reversed(corpus), 10, 0) == drawn[0][::-1]
+    assert draw(corpus, None, 0) == corpus
+
+
+@pytest.mark.parametrize(("count", "chooses"), [(2, 1), (5, 2), (24, 12), (3000, 1000)])
+def test_texts_that_choose_a_checkpoint_are_not_reported(count: int, chooses: int) -> None:
+    corpus = documents(count)
+    first, second = parts(corpus, 0)
+    assert len(first) == chooses and sorted([*first, *second], key=corpus.index) == corpus
+
+
+def test_equal_texts_are_in_one_part() -> None:
+    corpus = [Document(doc_id=str(n), text=f"text {n // 3}") for n in range(30)]
+    first, second = parts(corpus, 0)
+    assert first and second and not {d.text for d in first} & {d.text for d in second}

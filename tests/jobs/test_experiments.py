@@ -25,7 +25,7 @@ from toolformer.step import STAGES
 from toolformer.training.settings import Recipe
 
 NAMES = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
-PLACES = ["corpus.path=corpus", "heldout.path=heldout"]
+PLACES = ["corpus.path=corpus"]
 
 
 def test_there_is_an_experiment_for_every_result() -> None:
@@ -62,7 +62,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     path = tmp_path_factory.mktemp("ccnet") / "en_head_0000.json.gz"
     row = {"url": "https://example.org/2020/05/01/a", "raw_content": "Seven and five.", "digest": "x"}
     path.write_bytes(gzip.compress(json.dumps(row).encode() + b"\n"))
-    return [f"corpus.path={path}", f"heldout.path={path}"]
+    return [f"corpus.path={path}"]
 
 
 @pytest.mark.parametrize("name", NAMES)

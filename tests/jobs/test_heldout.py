@@ -1,6 +1,7 @@
 """Held-out texts of the user's own corpus: kept from annotation, and what trainings and evaluations measure perplexity on."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -62,7 +63,7 @@ def test_trainings_and_evaluations_read_them(words: list[str], annotation: Run, 
     caplog.set_level("INFO")
     without = [word for word in words if not word.startswith("corpus")] + ["corpus@heldout=share"]
     trained = stage("train", without, "data=augmented")
-    assert f"held-out perplexity on {HELD_OUT} texts held out of the same corpus" in caplog.text
+    assert "held-out perplexity on 2 development texts held out of the same corpus" in caplog.text
     assert trained.step.find("generate") == annotation.step and "heldout" not in trained.step.inputs
     samples = []
     for system in ("model", "toolformer"):
@@ -70,7 +71,7 @@ def test_trainings_and_evaluations_read_them(words: list[str], annotation: Run, 
         assert f"heldout: {HELD_OUT} texts that generate run {annotation.id[:8]} held out" in caplog.text
         table = pq.read_table(run.folder / "samples" / "heldout_perplexity.parquet")
         samples.append(table.column("text_sha256").to_pylist())
-    assert samples[0] == samples[1] and len(samples[0]) == HELD_OUT
+    assert samples[0] == samples[1] and len(samples[0]) == HELD_OUT - 2
 
 
 def test_a_plan_is_what_is_done(words: list[str], annotation: Run) -> None:
@@ -104,6 +105,33 @@ def test_an_annotation_that_held_out_none_needs_texts(smoke_runs: Path, refused:
     run, *_ = Results(smoke_runs).runs("generate")
     said = refused("train", *smoke_words(smoke_runs), "corpus@heldout=share", "heldout.limit=null")
     assert f"generate run {run.id[:8]} held no text out of its corpus; name held-out texts" in said
+
+
+def test_files_that_are_held_out_and_annotated_are_refused(
+    words: list[str], tmp_path: Path, refused: Refused
+) -> None:
+    """Before anything is done, a copy of a file among others too."""
+    corpus = next(word.partition("=")[2] for word in words if word.startswith("corpus.path="))
+    (tmp_path / "held").mkdir()
+    shutil.copy(corpus, tmp_path / "held" / "copy.jsonl")
+    (tmp_path / "held" / "other.jsonl").write_text('{"text": "Another text."}')
+    for path, count in ((corpus, "1 of its 1 files are"), (tmp_path / "held", "1 of its 2 files are")):
+        named = ["corpus@heldout=jsonl", f"heldout.path={path}", f"paths.root={tmp_path / 'runs'}"]
+        said = refused("run", *[word for word in words if word not in named], *named)
+        assert f"heldout: {count} files of corpus.path, too; name other texts" in said
+    assert not [*(tmp_path / "runs").glob("*/*/step.json")]
+
+
+def test_texts_that_are_held_out_and_trained_on_are_refused(
+    words: list[str], annotation: Run, tmp_path: Path, refused: Refused
+) -> None:
+    kept = sorted(texts(annotation, "dataset_plain.parquet"))
+    rows = [*kept[:2], "A text that no corpus has.", "Nor this one."]
+    (tmp_path / "held.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in rows))
+    named = ["corpus@heldout=jsonl", f"heldout.path={tmp_path / 'held.jsonl'}"]
+    assert "heldout: 2 of 4 held-out texts are trained on, too; name other" in refused(
+        "train", *words, *named
+    )
 
 
 def test_a_key_of_held_out_texts_that_no_corpus_names_is_refused(refused: Refused) -> None:

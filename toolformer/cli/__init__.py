@@ -130,6 +130,7 @@ def _command(argv: Sequence[str] | None) -> int:
     _stopped.clear()
     try:
         _check_working_directory()
+        _check_launcher(arguments)
         configure(quiet=follower or arguments[0] in ("tool", "doctor"))
         if arguments[0] in _COMPUTING:
             _share_cpu()
@@ -159,6 +160,22 @@ def _command(argv: Sequence[str] | None) -> int:
         if not follower:
             print(f"toolformer: {without_credentials(message)}", file=sys.stderr)
         return code
+
+
+def _check_launcher(arguments: Sequence[str]) -> None:
+    """UserError if a launcher started this command in several processes, each of which would do all of it."""
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1 or arguments[0] not in ("run", "demo", "generate", "evaluate"):
+        return
+    here = os.environ.get("LOCAL_WORLD_SIZE", count)
+    key = "engine.workers" if arguments[0] in ("generate", "evaluate") else "trainer.processes"
+    command = " ".join(
+        argument for argument in arguments if "=" not in argument or argument.startswith("experiment=")
+    )
+    raise UserError(
+        f"{arguments[0]}: a launcher started it in {count} processes, and each would do all of it; only train is started by a "
+        f"launcher. Start one process, which starts the others: toolformer {command} ... {key}={here}"
+    )
 
 
 def _share_cpu() -> None:

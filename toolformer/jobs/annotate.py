@@ -58,7 +58,7 @@ class Texts:
             yield f"{number:06d}-{content_hash(shard)}", shard
 
     def _annotated(self, heldout: list[Document] | None = None) -> Iterator[Document]:
-        for document, is_held_out in split(self._corpus, self._share):
+        for document, is_held_out in split(self._corpus, self._share, self._config.heldout_limit):
             if not is_held_out:
                 yield document
             elif heldout is not None:

@@ -287,7 +287,7 @@ class Work:
 
     def _heldout(self) -> bytes:
         """The held-out texts as their task reads them."""
-        documents = heldout.texts(self.config, self.job.sources, self.results)
+        _, documents = heldout.texts(self.config, self.job.sources, self.results)
         rows = [{"id": document.doc_id, "text": document.text} for document in documents]
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 

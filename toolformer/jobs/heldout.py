@@ -4,12 +4,11 @@ They are those of `heldout`; else those that the annotations held out of their c
 the configured corpus.
 """
 
-import itertools
 import logging
 from typing import Any
 
 from toolformer.data import Document
-from toolformer.data.heldout import split
+from toolformer.data.heldout import MOST, parts, split
 from toolformer.errors import UserError
 from toolformer.jobs import instantiate
 from toolformer.jobs.config import Config
@@ -23,8 +22,6 @@ log = logging.getLogger(__name__)
 
 TASK = "heldout_perplexity"
 """The benchmark that measures it."""
-TRAINING_LIMIT = 1000
-"""Held-out texts that a training measures its perplexity on, at most."""
 
 
 def documents(config: Config, key: str = "corpus") -> Step:
@@ -47,36 +44,43 @@ def digest(config: Config, sources: Sources) -> Any:
             )
     if sources.annotations:
         return [_held_out_of(step.inputs["corpus"], step.inputs["heldout"]) for step in sources.annotations]
-    return [_held_out_of(documents(config), config.heldout_share)]
+    return [_held_out_of(documents(config), share(config))]
 
 
-def _held_out_of(corpus: Step, share: float) -> str:
+def share(config: Config) -> Any:
+    """How many texts are held out of the corpus, as an input of a step."""
+    is_default = config.heldout_limit == MOST
+    return config.heldout_share if is_default else [config.heldout_share, config.heldout_limit]
+
+
+def _held_out_of(corpus: Step, share: Any) -> str:
     return Step("heldout", corpus.version, {"share": share}, {"corpus": corpus}).key()
 
 
-def texts(config: Config, sources: Sources, results: Results, limit: int | None = None) -> list[Document]:
-    """The held-out texts; logs where they come from. UserError if they are gone or damaged."""
+def texts(config: Config, sources: Sources, results: Results) -> tuple[list[Document], list[Document]]:
+    """The held-out texts that choose a checkpoint, and those that are reported; logs where they come from.
+
+    UserError if they are gone or damaged.
+    """
     if config.heldout.source:
-        corpus = instantiate.corpus(config.heldout, "heldout")
-        documents = [*itertools.islice(corpus, limit)]
-        skipped = corpus.skipped()
-        total = len(documents) + sum(skipped.values())
-        log.info("heldout: %d rows read, %d kept, dropped: %s", total, len(documents), skipped or "none")
+        documents = instantiate.heldout(config)
     elif sources.annotations:
         runs = [results.get(step.key()) for step in sources.annotations]
-        documents = read_heldout(results, runs)[:limit]
+        documents = read_heldout(results, runs)
         names = " and ".join(run.id[:8] for run in runs)
         log.info("heldout: %d texts that generate run %s held out of its corpus", len(documents), names)
     else:
-        documents = split_off(config)[:limit]
+        documents = split_off(config)
         log.info("heldout: %d texts held out of %s", len(documents), instantiate.corpus_name(config.corpus))
-    return documents
+    return parts(documents, config.heldout_seed)
 
 
 def split_off(config: Config) -> list[Document]:
     """The documents that are held out of the configured corpus."""
     return [
         document
-        for document, is_held_out in split(instantiate.corpus(config.corpus), config.heldout_share)
+        for document, is_held_out in split(
+            instantiate.corpus(config.corpus), config.heldout_share, config.heldout_limit
+        )
         if is_held_out
     ]

@@ -7,6 +7,7 @@ import functools
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -21,6 +22,7 @@ from toolformer.annotation.results import KeepRules
 from toolformer.calls import CallSyntaxError
 from toolformer.data import Bundled, Corpus, Document, FileCorpus, HubCorpus, assets, demo_corpus
 from toolformer.data.files import demo_file
+from toolformer.data.heldout import draw
 from toolformer.decoding import examples
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError, one_line
@@ -29,6 +31,7 @@ from toolformer.jobs.config.tool_sources import FUNCTION, MCP
 from toolformer.jobs.versions import VERSIONS
 from toolformer.results import Dataset, Results
 from toolformer.step import Step
+from toolformer.storage import content_digest
 from toolformer.tools import prompt_sets
 from toolformer.tools.base import Tool
 from toolformer.tools.cache import ResultCache
@@ -48,6 +51,35 @@ log = logging.getLogger(__name__)
 def corpus(config: CorpusConfig, key: str = "corpus") -> Corpus:
     """The documents of a configured corpus; messages name it by `key`."""
     return Corpus(_source(config, key), config.limit, key)
+
+
+def heldout(config: Config) -> list[Document]:
+    """The held-out texts that `heldout` names, drawn by `heldout_seed`; logs how many rows were kept."""
+    corpus_ = corpus(replace(config.heldout, limit=None), "heldout")
+    documents = draw(corpus_, config.heldout.limit, config.heldout_seed)
+    skipped = corpus_.skipped()
+    log.info("heldout: %d texts drawn, rows dropped: %s", len(documents), skipped or "none")
+    return documents
+
+
+def check_files_differ(config: Config) -> None:
+    """UserError for held-out texts of files that the corpus has, too, by content."""
+    sources = [
+        _source(corpus, key) for corpus, key in ((config.corpus, "corpus"), (config.heldout, "heldout"))
+    ]
+    files = [source.files() if isinstance(source, FileCorpus) else [] for source in sources]
+    of_corpus, of_heldout = (Counter(map(content_digest, paths)) for paths in files)
+    if shared := (of_corpus & of_heldout).total():
+        raise UserError(
+            f"heldout: {shared} of its {of_heldout.total()} files are files of corpus.path, too; name other texts, or leave "
+            "heldout out, and a share of the corpus is held out of it (heldout_share)"
+        )
+    theirs = [(text.source, text.path, text.subset, text.split) for text in (config.corpus, config.heldout)]
+    if theirs[0] == theirs[1]:
+        raise UserError(
+            "heldout: it is the corpus itself; name other texts, or leave heldout out, and a share of the corpus is held out of "
+            "it (heldout_share)"
+        )
 
 
 def _source(corpus: CorpusConfig, key: str) -> Iterable[Document]:

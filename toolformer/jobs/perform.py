@@ -16,7 +16,7 @@ from graphlib import TopologicalSorter
 from typing import Any, Protocol
 
 from toolformer.errors import UserError, one_line
-from toolformer.jobs import instantiate
+from toolformer.jobs import instantiate, train
 from toolformer.jobs.config.overrides import command_of, masked_overrides
 from toolformer.jobs.job import Job
 from toolformer.results import Folder, Results, Run, RunInfo
@@ -136,6 +136,10 @@ def perform(job: Job, parent: str = "") -> Run | None:
         work.log(already_done(run), run)
         return run
     work.check()
+    if isinstance(work, train.Work) and (count := train.processes_to_start(work.settings)) > 1:
+        train.release_models()
+        distributed.launch(count, perform, job, parent)
+        return results.get(job.step.key())
     if distributed.rank() > 0:  # of several processes the first one does the book-keeping
         work.share(None)
         return None

@@ -55,7 +55,7 @@ def generate(config: Config) -> Step:
         "corpus": documents(config),
     }
     if config.heldout_share and not config.heldout.source:
-        inputs["heldout"] = config.heldout_share
+        inputs["heldout"] = heldout.share(config)
     if keeps_by_chance(config):  # whose draws are by the seed
         inputs["seed"] = config.seed
     return _step("generate", config, inputs)
@@ -65,13 +65,15 @@ def train(config: Config, sources: Sources) -> Step:
     """The step of a finetuning. UserError if no text was held out of an annotation, and none are named."""
     inputs: dict[str, Any] = {"model": model_state(sources.model), "datasets": list(sources.annotations)}
     if config.heldout.source:
+        instantiate.check_files_differ(config)
         inputs["heldout"] = documents(config, "heldout")
     else:
         heldout.digest(config, sources)  # is part of the annotations
-    if (deepspeed := config.trainer.deepspeed) is not None:
-        inputs["deepspeed"] = (
-            deepspeed if deepspeed in distributed.NAMED else distributed.read_config(deepspeed)
-        )
+    # How the weights are spread over processes decides nothing; a file's own optimizer does.
+    if (deepspeed := config.trainer.deepspeed) is not None and (
+        optimizer := distributed.read_config(deepspeed).get("optimizer")
+    ):
+        inputs["optimizer"] = optimizer
     return _step("train", config, inputs)
 
 

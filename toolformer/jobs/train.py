@@ -10,7 +10,7 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -47,11 +47,12 @@ class Work:
     def __init__(self, job: Job, results: Results) -> None:
         self.job, self.config, self.results = job, job.config, results
         self.datasets = [results.get(step.key()) for step in job.sources.annotations]
-        trainer, lm = self.config.trainer, self.config.lm
-        recipe = {field.name: getattr(trainer, field.name) for field in fields(Recipe)}
-        self.settings = TrainingSettings(**recipe, dtype=lm.dtype, device=lm.device, seed=self.config.seed)
+        self.settings = settings_of(self.config)
         self.model, self.threshold = model_name(self.config.model), _threshold(self.datasets)
         self.heldout: list[Document] = []
+        """The held-out texts that choose the checkpoint."""
+        self.reported: list[Document] = []
+        """The others, which an evaluation reports."""
 
     @property
     def name(self) -> str:
@@ -75,8 +76,7 @@ class Work:
         for dataset in self.datasets:
             if not self.config.trainer.other_tokenizer:
                 _check_tokenizer(dataset, self.config.model)
-        limit = heldout.TRAINING_LIMIT
-        self.heldout = heldout.texts(self.config, self.job.sources, self.results, limit)
+        self.heldout, self.reported = heldout.texts(self.config, self.job.sources, self.results)
 
     def share(self, folder: Folder | None) -> None:
         """Of processes that train together, the part of those that do no book-keeping."""
@@ -133,7 +133,6 @@ class Work:
         how many are of those in which no call was kept, if such are mixed in.
         """
         from toolformer.lm.loading import release_memory
-        from toolformer.lm.text_generator import load_model
         from toolformer.training.trainer import train as finetune
 
         config, results = self.config, self.results
@@ -144,15 +143,15 @@ class Work:
             mixed_in = _texts_without_calls(config, self.datasets, results, count)
             texts += mixed_in
             counts["plain_texts"] = len(mixed_in)
-        load_model.cache_clear()  # the annotation's model, which its tools shared
-        release_memory()
+        check_disjoint(texts, [*self.heldout, *self.reported])
+        release_models()
         heldout = [document.text for document in self.heldout]
         folder = results.path(self.job.step)
         further = f" and {counts['plain_texts']} in which no call was kept" if counts else ""
         kind = "C*" if config.data == "augmented" else "C"
         origin = "of other texts" if config.heldout.source else "held out of the same corpus"
         log.info(
-            "train: %d texts of %s%s; held-out perplexity on %d texts %s",
+            "train: %d texts of %s%s; held-out perplexity on %d development texts %s",
             count,
             kind,
             further,
@@ -167,6 +166,51 @@ class Work:
     def log(self, how: str, run: Run) -> None:
         """Logs the result of a training."""
         log.info("train: %s, run %s: %s", how, run.id[:8], summary(run.metrics))
+
+
+def settings_of(config: Config) -> TrainingSettings:
+    """The recipe of a configuration, with what it shares with the other stages."""
+    recipe = {field.name: getattr(config.trainer, field.name) for field in fields(Recipe)}
+    return TrainingSettings(**recipe, dtype=config.lm.dtype, device=config.lm.device, seed=config.seed)
+
+
+def processes_to_start(settings: TrainingSettings) -> int:
+    """The number of processes that train together; 1 where a launcher has started them, or this one does it alone.
+
+    UserError for more of them than GPUs, or a batch that they cannot share.
+    """
+    from toolformer.lm.loading import gpus
+
+    if distributed.is_launched():
+        return 1
+    available = gpus(settings.device)
+    count = max(1, available) if settings.processes == "auto" else int(settings.processes)
+    if 0 < available < count:
+        raise UserError(
+            f"trainer.processes is {count}, and there {'is 1 GPU' if available == 1 else f'are {available} GPUs'}; each process "
+            f"needs one: set trainer.processes={available} or trainer.processes=auto"
+        )
+    settings.accumulation(count)
+    return count
+
+
+def release_models() -> None:
+    """Frees the annotation's model, which its tools shared."""
+    from toolformer.lm.loading import release_memory
+    from toolformer.lm.text_generator import load_model
+
+    load_model.cache_clear()
+    release_memory()
+
+
+def check_disjoint(texts: Iterable[str | AnnotatedText], heldout: Collection[Document]) -> None:
+    """UserError for held-out texts that are trained on, too."""
+    trained = {text if isinstance(text, str) else text.plain for text in texts}
+    if shared := sum(document.text in trained for document in heldout):
+        raise UserError(
+            f"heldout: {shared} of {len(heldout)} held-out texts are trained on, too; name other texts, or leave heldout out, and "
+            "a share of the corpus is held out of it (heldout_share)"
+        )
 
 
 def _threshold(datasets: Sequence[Run]) -> str:

@@ -1,16 +1,22 @@
-"""DeepSpeed, and training by several processes of a launcher (`torchrun`, `deepspeed`: RANK, WORLD_SIZE)."""
+"""DeepSpeed, and training by several processes: those of a launcher (`torchrun`, `deepspeed`: RANK, WORLD_SIZE), or started here."""
 
+import atexit
 import copy
 import json
+import logging
 import os
+import signal
 import socket
 import sys
-from collections.abc import Iterator
+import threading
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from toolformer.errors import UserError
+from toolformer.progress import configure
 
 _ON_CPU = {"device": "cpu", "pin_memory": True}
 NAMED: dict[str, dict[str, Any]] = {
@@ -37,6 +43,73 @@ def rank() -> int:
 def processes() -> int:
     """The number of processes that train together."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_launched() -> bool:
+    """Whether a launcher started this process."""
+    return processes() > 1 or "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def launch(count: int, work: Callable[..., Any], *arguments: Any) -> None:
+    """Calls a module's function in `count` new processes of this machine that train together, by torchrun's launcher.
+
+    A process that ends before the others ends them all. UserError: what one of them raised, or that one was killed;
+    KeyboardInterrupt: a signal ended this process; RuntimeError: with the traceback of another error.
+    """
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    # As `torchrun --standalone`: the processes find each other on a free port of this machine.
+    configuration = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=count,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
+        max_restarts=0,
+    )
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # errors are raised below
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        elastic_launch(configuration, _train_together)(work, arguments)
+    except SignalException as error:
+        raise KeyboardInterrupt from error
+    except ChildFailedError as error:
+        number, failure = error.get_first_failure()
+        if failure.exitcode < 0:
+            raise UserError(
+                f"train: process {number + 1} of {count} was killed ({failure.signal_name()}), as if memory ran out; lower "
+                "trainer.micro_batch_size or trainer.processes; the same command resumes"
+            ) from error
+        problem = failure.message
+        name, _, message = (
+            problem["message"].partition(": ") if isinstance(problem, dict) else ("", "", str(problem))
+        )
+        if name == UserError.__name__:
+            raise UserError(message) from error
+        trace = problem["extraInfo"]["py_callstack"] if isinstance(problem, dict) else message
+        raise RuntimeError(f"process {number + 1} of {count} failed:\n{trace}") from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+
+def _train_together(work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """In a process that `launch` started: the work; process 0 alone logs."""
+    import torch
+
+    configure(quiet=rank() > 0)
+    if rank() == 0:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it leaves its run as interrupted
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // processes()))
+    work(*arguments)
+    torch.distributed.barrier()
+    atexit.register(os._exit, 0)  # gloo sometimes aborts at a normal exit
 
 
 def end_of_process(code: int) -> None:

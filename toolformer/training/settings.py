@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from toolformer.data.bounds import Count, OneOf
+from toolformer.data.bounds import Count, CountOrAuto, OneOf
 from toolformer.errors import UserError
 from toolformer.step import NOTHING, Private
 from toolformer.training import distributed
@@ -67,6 +67,9 @@ class Recipe:
     """Rank of LoRA adapters that are trained instead of all weights; they are merged into the saved model."""
     lora_alpha: Count | None = None
     """The adapters' scale times their rank; null: twice the rank."""
+    processes: Annotated[CountOrAuto, NOTHING] = 1
+    """Processes that train together on this machine, one per GPU; auto: all GPUs. A launcher's (`torchrun`) own number counts
+    before it."""
     deepspeed: Annotated[str | None, NOTHING, Private(only_paths=True)] = (
         None  # the content of a file is an input
     )

@@ -83,7 +83,13 @@ def train(
         content = json.dumps([list(texts), list(heldout)], default=asdict)
         digest = hashlib.sha256(content.encode()).hexdigest()
         dtype = loading.dtype_name(settings.dtype, settings.device)
-        checkpoints.check_owner(folder, {"texts": digest[:16], "processes": processes(), "dtype": dtype})
+        owner = {
+            "texts": digest[:16],
+            "processes": processes(),
+            "dtype": dtype,
+            "deepspeed": settings.deepspeed,
+        }
+        checkpoints.check_owner(folder, owner)
         resume = checkpoints.latest_intact(folder)
     resume = broadcast_object_list([resume])[0]
     # A checkpoint of trainer.save_every=0 has no state of the optimizer: nothing can be resumed from it.

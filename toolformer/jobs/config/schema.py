@@ -79,7 +79,7 @@ class CorpusConfig(Fields):
     strict: Annotated[bool, NOTHING] = False
     """Refuse the corpus at its first bad row instead of skipping and counting it."""
     limit: Count | None = None
-    """Only the first documents."""
+    """Only the first documents; of `heldout`, so many drawn at random by heldout_seed."""
 
 
 @dataclass
@@ -280,8 +280,13 @@ class Config:
     )
     """Texts for the held-out perplexity; by default those that the annotation held back from its corpus."""
     heldout_share: Annotated[Share, NOTHING, ReadBy("generate", "evaluate")] = 0.05  # an input
-    """Share of the corpus that is held back from annotation for the held-out perplexity, at most 500 texts, chosen by a hash of
-    each; none where `heldout` names other texts."""
+    """Share of the corpus that is held back from annotation for the held-out perplexity, at most heldout_limit texts, chosen by
+    a hash of each; none where `heldout` names other texts."""
+    heldout_limit: Annotated[Count, NOTHING, ReadBy("generate", "evaluate")] = 500  # an input
+    """Texts that are held back from annotation at most. Half of the held-out texts, but at most 1,000, choose the checkpoint;
+    the others are those of the benchmark heldout_perplexity."""
+    heldout_seed: Annotated[int, Field(ge=0), Decides("train", "evaluate")] = 0
+    """Of the texts that `heldout.limit` draws, and of those that choose the checkpoint."""
     tools: Annotated[list[str], ReadBy("generate", "evaluate")] = field(default_factory=list)
     """Tools in use."""
     tool: Annotated[dict[str, ToolConfig], Decides("annotate"), ReadBy("generate", "evaluate")] = field(
