@@ -66,7 +66,8 @@ def test_the_papers_setting_is_the_papers() -> None:
     sizes = (trainer.batch_size, trainer.sequence_length, trainer.eval_every, trainer.limit_per_tool)
     assert sizes == (128, 1024, 500, 25_000)
     assert (config.decoding.k, config.decoding.max_calls, config.decoding.min_new_tokens) == (10, 1, 0)
-    assert (config.corpus.limit, config.evaluation.limit, config.heldout.limit) == (None, None, 10_000)
+    assert (config.corpus.limit, config.evaluation.limit, config.heldout_limit) == (None, None, 11_000)
+    assert (trainer.processes, trainer.deepspeed, trainer.gradient_checkpointing) == ("auto", "zero3", True)
 
 
 @pytest.mark.parametrize("setting", ["default", "large"])
