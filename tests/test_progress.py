@@ -8,7 +8,7 @@ import pytest
 
 from tests.build import Capture, Log, Patch, Terminal
 from toolformer import progress
-from toolformer.progress import Bar, duration, size
+from toolformer.progress import Bar, size
 
 
 @pytest.fixture(autouse=True)
@@ -68,11 +68,13 @@ def test_tokens_have_a_rate_per_second_however_slow(caplog: Log, talkative: None
 
 
 @pytest.mark.parametrize("on_terminal", [False, True])
-def test_long_work_is_announced_once(caplog: Log, on_terminal: bool) -> None:
+def test_long_work_has_a_line_as_soon_as_its_rate_is_known(caplog: Log, on_terminal: bool) -> None:
+    """Once, with the figures of every other line; a terminal's bar shows them anyway."""
     with redirect_stderr(Terminal() if on_terminal else StringIO()):
         with after(60, 3, total=300 + 7, initial=7) as bar:
             bar.update()
-    assert caplog.messages == ["generate: about 1 h 40 min for 300 texts at this rate"]
+    line = "generate: 10 of 307 texts, 20.0 s per text, 01:00 gone, 1:39:00 left"
+    assert caplog.messages == ([] if on_terminal else [line])
 
 
 def test_loading_a_model_counts_for_no_rate(caplog: Log) -> None:
@@ -81,7 +83,16 @@ def test_loading_a_model_counts_for_no_rate(caplog: Log) -> None:
         bar.update(0)
         bar.restart(ago=60)
         bar.update(3)
-    assert caplog.messages == ["generate: about 1 h 40 min for 301 texts at this rate"]
+    assert caplog.messages == ["generate: 3 of 301 texts, 20.0 s per text, 01:00 gone, 1:39:20 left"]
+
+
+def test_a_line_names_the_step_that_took_the_time(caplog: Log, monkeypatch: Patch) -> None:
+    with Bar(total=4, desc="generate", unit="texts") as bar:
+        bar.set_postfix_str("scoring")
+        monkeypatch.setattr(progress, "EVERY", 0.0)
+        bar.set_postfix_str("executing calls")
+        monkeypatch.undo()
+    assert caplog.messages[0].endswith("left, scoring")
 
 
 @pytest.mark.parametrize(
@@ -94,14 +105,6 @@ def test_no_announcement_of_short_work_or_without_a_rate(
 ) -> None:
     after(seconds, count, total=total).close()
     assert caplog.messages == []
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(150, "2 min"), (3540, "59 min"), (3600, "1 h"), (7812, "2 h 10 min"), (274_000, "3 d 4 h")],
-)
-def test_a_duration_in_words(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
 
 
 @pytest.mark.parametrize(

@@ -56,16 +56,14 @@ BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {speed}{postfix
 
 
 class Bar(tqdm):  # type: ignore[type-arg]
-    """tqdm's bar with its arguments; without a terminal, the same figures as a log line at most once a minute.
-
-    Long work is announced: its first rate is logged as the time that it will take. `unit` is a plural.
+    """tqdm's bar with its arguments; without a terminal, the same figures as a log line at most once a minute, and once as soon
+    as the rate of long work is known. `unit` is a plural.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._on_terminal = sys.stderr.isatty()
         self._logged = time.monotonic()
-        self.estimates = True
-        """Whether the total and the rate so far are good for an estimate; it is logged once."""
+        self._is_measured = False
         options["bar_format"] = BAR
         if not self._on_terminal:
             # Discard tqdm's own line endings and carriage returns.
@@ -98,41 +96,30 @@ class Bar(tqdm):  # type: ignore[type-arg]
     def update(self, n: float | None = 1) -> bool | None:
         """Counts items that were done."""
         displayed = super().update(n)
-        if not self.disable and self.estimates and self.total and self.n > self.initial:
-            self._estimate()
+        counted = self.n - self.initial
+        if not (self.disable or self._is_measured or self._on_terminal) and self.total and counted > 0:
+            elapsed = self.format_dict["elapsed"]
+            self._is_measured = elapsed >= MEASURED
+            if self._is_measured and elapsed * (self.total - self.initial) / counted >= LONG:
+                self._log(str(self))
         return displayed
 
-    def _estimate(self) -> None:
-        state = self.format_dict
-        elapsed, todo = state["elapsed"], self.total - self.initial
-        if elapsed < MEASURED:
-            return
-        self.estimates = False
-        seconds = elapsed * todo / (self.n - self.initial)
-        if seconds >= LONG:
-            count = self.format_sizeof(todo) if self.unit_scale else f"{todo:.0f}"
-            if self._on_terminal:
-                self.clear()
-            log.info("%s: about %s for %s %s at this rate", self.desc, duration(seconds), count, self.unit)
+    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
+        """Names the step that begins; a line that is due names the one before, which took the time."""
+        if not self._on_terminal and not self.disable:
+            self.display()
+        super().set_postfix_str(s, refresh and self._on_terminal)
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         """Draws the bar, or logs a line at most once a minute."""
         if self._on_terminal:
             super().display(msg, pos)
         elif time.monotonic() - self._logged >= EVERY:
-            self._logged = time.monotonic()
-            log.info("%s", msg or str(self))
+            self._log(msg or str(self))
 
-
-def duration(seconds: float) -> str:
-    """Seconds in words: minutes, from an hour on in steps of ten, and days: `12 min`, `2 h 10 min`, `3 d 4 h`."""
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(round(minutes, -1), 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    return f"{hours // 24} d {hours % 24} h"
+    def _log(self, line: str) -> None:
+        self._logged = time.monotonic()
+        log.info("%s", line)
 
 
 def size(count: int) -> str:
