@@ -15,10 +15,11 @@ from toolformer.decoding.decoder import Decoder
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.decoding.recording import AnswerFile
 from toolformer.decoding.row import Row
+from toolformer.decoding.settings import ANY_RANK
 from toolformer.evaluation import suite
 from toolformer.evaluation.ladder.classes import CLASSES, Rungs, classify
 from toolformer.evaluation.ladder.gold import golds
-from toolformer.evaluation.ladder.rungs import ANY_RANK, Ladder
+from toolformer.evaluation.ladder.rungs import Ladder
 from toolformer.lm.language_model import LanguageModel
 from toolformer.tools.base import Result, Tool
 from toolformer.tools.calculator import Calculator
