@@ -106,7 +106,7 @@ def test_a_corpus_that_changes_meanwhile_is_named(
     assert all("sat" in row["text"] for row in pq.read_table(path).to_pylist())
 
 
-def test_another_shard_size_annotates_nothing_again_once_it_is_finished(
+def test_another_shard_size_finds_a_finished_annotation(
     place: Place, generate: Any, tmp_path: Path
 ) -> None:
     assert generate() == 0
