@@ -106,9 +106,7 @@ def test_a_corpus_that_changes_meanwhile_is_named(
     assert all("sat" in row["text"] for row in pq.read_table(path).to_pylist())
 
 
-def test_another_shard_size_finds_a_finished_annotation(
-    place: Place, generate: Any, tmp_path: Path
-) -> None:
+def test_another_shard_size_finds_a_finished_annotation(place: Place, generate: Any, tmp_path: Path) -> None:
     assert generate() == 0
     place.log.unlink()
     assert main(["runs", "clean", "--yes", f"paths.root='{tmp_path}'"]) == 0
