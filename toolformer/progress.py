@@ -96,8 +96,10 @@ class Bar(tqdm):  # type: ignore[type-arg]
     def update(self, n: float | None = 1) -> bool | None:
         """Counts items that were done."""
         displayed = super().update(n)
+        if self.disable:  # it has counted nothing
+            return displayed
         counted = self.n - self.initial
-        if not (self.disable or self._is_measured or self._on_terminal) and self.total and counted > 0:
+        if not (self._is_measured or self._on_terminal) and self.total and counted > 0:
             elapsed = self.format_dict["elapsed"]
             self._is_measured = elapsed >= MEASURED
             if self._is_measured and elapsed * (self.total - self.initial) / counted >= LONG:

@@ -65,7 +65,7 @@ def test_a_model_that_names_a_tool_that_is_off_calls_another(constrain: bool) ->
 
 
 @pytest.mark.parametrize("constrain", [True, False])
-def test_requests_of_one_queue_have_their_own_tools_stops_and_limits(constrain: bool) -> None:
+def test_requests_of_one_queue_keep_their_tools_stops_and_limits(constrain: bool) -> None:
     model = taught_model("llama", *CALLS)
     settings: Any = {**CALLING_SETTINGS, "constrain_tool_name": constrain, "batch_size": 3}
     requests = [

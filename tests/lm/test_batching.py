@@ -23,7 +23,7 @@ def test_batches_hold_every_sequence_once_within_the_budgets(
             assert sum(rows[n] for n in batch) <= rows_per_batch(tokens)
 
 
-def test_sequences_that_begin_alike_share_what_all_of_them_begin_with() -> None:
+def test_sequences_that_begin_alike_share_their_beginning() -> None:
     first, second = list(range(HEAD)), list(range(1, HEAD + 1))
     sequences = [
         [*first, 7, 8, 9],
