@@ -52,7 +52,7 @@ def test_every_option_of_every_group_composes() -> None:
 
 
 def test_the_papers_setting_is_the_papers() -> None:
-    config = validate(compose("generate", ["setting=paper", "corpus.path=DIR"]))
+    config = validate(compose("generate", ["setting=paper", "corpus.path=DIR", "paths.data_dir=."]))
     assert (config.name, config.model) == ("paper", "EleutherAI/gpt-j-6b")
     thresholds = dict.fromkeys(("qa", "search", "calendar"), (0.05, 5, 5, 1.0))
     thresholds |= dict.fromkeys(("calculator", "translation"), (0.0, 20, 10, 0.5))

@@ -25,7 +25,7 @@ from toolformer.step import STAGES
 from toolformer.training.settings import Recipe
 
 NAMES = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
-PLACES = ["corpus.path=corpus"]
+PLACES = ["corpus.path=corpus", "paths.data_dir=."]
 
 
 def test_there_is_an_experiment_for_every_result() -> None:
@@ -78,7 +78,7 @@ def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None
             for part in ("implementation", *(["inference"] if name == "headline_index" else []))
         ]
         texts = [f"{corpus}.text_field=raw_content" for corpus in ("corpus", "heldout")]
-        read = [*places, *texts, *indexes, "paths.data_dir=."]
+        read = [*places, places[0].replace("corpus", "heldout"), *texts, *indexes, "paths.data_dir=."]
     words = [f"experiment={name}", *read]
     for stage, swept in validate(compose("evaluate", words)).run.stages.items():
         chosen = [f"{key}={values[0]}" for key, values in swept.items()]
@@ -92,7 +92,7 @@ def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None
         elif stage == "train":
             recipe = {field.name: getattr(config.trainer, field.name) for field in fields(Recipe)}
             assert Recipe(**recipe).accumulation(1) >= 1
-            assert next(iter(objects.corpus(config.heldout))).text
+            assert config.heldout.source is None or next(iter(objects.corpus(config.heldout))).text
         elif stage == "evaluate":
             assert set(objects.tools(config, inference=True)) == set(config.tools)
             assert task_names(config.benchmarks)
