@@ -113,7 +113,7 @@ def test_a_damaged_or_stale_copy_is_built_again(registry: Path) -> None:
     assert assets.find_asset("tiny") is None
 
 
-def test_a_copy_of_an_earlier_release_is_kept_and_its_bytes_are_checked_from_then_on(registry: Path) -> None:
+def test_an_earlier_copy_is_kept_and_checked_from_then_on(registry: Path) -> None:
     path = assets.ensure("tiny")
     marker = path.parent / assets.MARKER
     written = json.loads(marker.read_text())

@@ -322,7 +322,7 @@ def test_a_table_is_sent_to_the_hubs_reader(tmp_path: Path, source: str, name: s
     ("first", "second"),
     [({"id": 0}, {"id": "x"}), ({}, {"link": "x"}), ({"url": None}, {"url": "https://a.example"}), ({"meta": {"a": 1}}, {"meta": {"b": [1]}})],
 )  # fmt: skip
-def test_files_of_the_hub_that_differ_are_sent_to_the_reader_of_files(
+def test_hub_files_that_differ_are_sent_to_corpus_files(
     tmp_path: Path, first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     for name, more in (("a", first), ("b", second)):

@@ -104,7 +104,7 @@ def test_what_decides_nothing_answers_or_scores(runs: Path) -> None:
         assert others[0] == answers and others[1] != scores, override
 
 
-def test_settings_of_tools_decide_nothing_where_calls_are_forbidden(runs: Path) -> None:
+def test_settings_of_tools_count_only_where_calls_may_be(runs: Path) -> None:
     assert folders(runs, "decoding.k=0", "tool.qa.k=2") == folders(runs, "decoding.k=0")
 
 

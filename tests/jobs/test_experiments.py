@@ -279,7 +279,7 @@ def test_a_mistake_in_a_users_experiment_is_one_line(
     assert said in refused("evaluate", "experiment=mine", "paths.root=runs")
 
 
-def test_a_sweep_below_the_home_folder_makes_no_folder_of_that_name(
+def test_a_sweep_below_home_makes_no_folder_named_so(
     smoke_runs: Path, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

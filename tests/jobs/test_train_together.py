@@ -59,7 +59,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("deepspeed", ["null", "zero3"])
-def test_two_processes_that_are_killed_and_resumed_train_what_one_does(
+def test_two_processes_killed_and_resumed_train_as_one(
     deepspeed: str, alone: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -245,7 +245,7 @@ def test_a_model_with_code_of_its_own_is_refused(file: str, values: dict[str, An
     assert not (copied / "ran").exists()
 
 
-def test_code_beside_an_architecture_that_is_built_in_is_not_needed(copied: Path) -> None:
+def test_code_beside_a_built_in_architecture_is_not_needed(copied: Path) -> None:
     set_config(copied, auto_map={"AutoModelForCausalLM": "own.GPT2LMHeadModel"})
     LanguageModel.from_pretrained(copied)
 

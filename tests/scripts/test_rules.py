@@ -24,7 +24,7 @@ def test_the_first_expression_is_computed(answer: str, ruled: str) -> None:
 
 
 @pytest.mark.parametrize("arm", ["M", "M + CC", "disabled"])
-def test_published_scores_of_the_rule_on_sums_follow_from_the_answers(arm: str) -> None:
+def test_scores_of_the_rule_on_sums_follow_from_answers(arm: str) -> None:
     right = rules.right_answers()[f"{arm} + rule"]["arithmetic"]
     for seeds, rows in answers.Answers().by_seed(arm, "arithmetic").items():
         ids = [

@@ -17,9 +17,7 @@ from toolformer.lm.loading import encode_continuation, load_tokenizer
 @pytest.mark.real
 @pytest.mark.parametrize("language", ["es", "de", "vi", "zh", "ar", "hi"])
 @pytest.mark.parametrize("model", ["smollm2", "gemma3", "openai-community/gpt2"])
-def test_the_questions_of_other_languages_fit_into_a_call_of_the_translator(
-    model: str, language: str
-) -> None:
+def test_questions_of_other_languages_fit_into_a_call(model: str, language: str) -> None:
     path = Path(os.environ.get("TOOLFORMER_DATA_DIR", "nowhere")) / "xquad" / f"{language}.jsonl.gz"
     if not path.is_file():
         pytest.skip("$TOOLFORMER_DATA_DIR has no XQuAD")

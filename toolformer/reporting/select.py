@@ -5,7 +5,7 @@ A cell is one benchmark of one evaluation. A report shows one model M, the one w
 1. **A row is an arm**: the evaluations whose answers have the same key but for seeds. Of several arms for one row a report shows the
    one with most cells; of equals that with the paper's k, then the newest. Another one is shown where that was not measured, and named.
 2. **A column is the set of questions that most rows answered**, by its digest; of equals the largest, then the newest. Where each seed
-   chose its own questions, each has such a set.
+   chose its own questions, each has such a set of the same size.
 
 In each cell are the newest runs per seed, and one in which tools were broken only if there is no other.
 """
@@ -248,8 +248,9 @@ def _keep_columns(cells: DataFrame, row: list[str]) -> DataFrame:
         "rows": groups.named.nunique(), "n": groups.n.max(), "sampled_by": groups.sampled_by.first(),
     }).reset_index()  # fmt: skip
     sets = sets.sort_values(["rows", "n"], ascending=False, kind="stable")
-    best = sets.drop_duplicates("task")[["task", "rows", "n"]]
-    sets = sets.merge(best, on=["task", "rows", "n"]).drop_duplicates(["task", "sampled_by"])
+    # A seed that chose its own questions has as many; fewer rows may have been asked by it.
+    best = sets.drop_duplicates("task")[["task", "n"]]
+    sets = sets.merge(best, on=["task", "n"]).drop_duplicates(["task", "sampled_by"])
     return cells.merge(sets[["task", "questions"]], on=["task", "questions"])
 
 
