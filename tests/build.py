@@ -80,11 +80,11 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
-def tiny_model(architecture: str, vocabulary: int, context: int = 512) -> Any:
+def tiny_model(architecture: str, vocabulary: int, context: int = 512, width: int = 32) -> Any:
     """Wide initial weights: a tiny model whose predictions differ visibly from uniform."""
     torch.manual_seed(0)
     shared = {"vocab_size": vocabulary, "initializer_range": 0.3, "bos_token_id": 0, "eos_token_id": 0}
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    sizes = {"hidden_size": width, "intermediate_size": 64, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": context}
     if architecture == "llama":
         return LlamaForCausalLM(LlamaConfig(**shared, **sizes, **heads))
@@ -93,7 +93,7 @@ def tiny_model(architecture: str, vocabulary: int, context: int = 512) -> Any:
     if architecture == "gemma3":
         sliding = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4, "head_dim": 8}
         return Gemma3ForCausalLM(Gemma3TextConfig(**shared, **sizes, **heads, **sliding))
-    shared |= {"n_positions": context, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    shared |= {"n_positions": context, "n_embd": width, "n_layer": 2, "n_head": 4}
     if architecture == "gpt2":
         return GPT2LMHeadModel(GPT2Config(**shared))
     return GPTJForCausalLM(GPTJConfig(**shared, rotary_dim=4))
