@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.build import teach, tiny_model, tiny_tokenizer, write, write_math
-from tests.tools.build import ARTICLES
+from tests.build import t5_tokenizer, teach, tiny_model, tiny_t5, tiny_tokenizer, write, write_math
+from tests.tools.build import ARTICLES, save_atlas
 from toolformer.benchmarks import MLQA_LANGUAGES
 
 CALLS = (
@@ -52,18 +52,33 @@ def save_benchmarks(folder: Path) -> Path:
     write_math(folder)
     person = {"pred": "/people/person/place_of_birth", "sub_label": "Ada Bell", "obj_label": "Ulm"}
     fact = {"relation": "P36", "template": "The capital of [X] is [Y] .", "obj_label": "Ulm"}
-    player = {"query": "Ada Bell plays for _X_.", "answer": [{"name": "FC Ulm"}], "date": "2014", "relation": "P54"}
-    passage = {"context": "The keeper lit the lamp in 1815.", "question": "When?", "answers": [{"text": "1815"}]}
+    player = {
+        "query": "Ada Bell plays for _X_.",
+        "answer": [{"name": "FC Ulm"}],
+        "date": "2014",
+        "relation": "P54",
+    }
+    passage = {
+        "context": "The keeper lit the lamp in 1815.",
+        "question": "When?",
+        "answers": [{"text": "1815"}],
+    }
     question = {"question": "who lit the lamp", "answers": ["the keeper"]}
     rows: dict[str, dict[str, Any]] = {
         "lama/squad": {"masked_sentences": ["The sea is [MASK] ."], "obj_label": "blue"},
         "lama/google_re": person, "lama/trex": fact, "templama/test": player,
-        **{name: question for name in ("webquestions/test", "nq_open/dev", "triviaqa/unfiltered_dev")},
+        **dict.fromkeys(("webquestions/test", "nq_open/dev", "triviaqa/unfiltered_dev"), question),
         **{f"mlqa/{language}": passage for language in ("en", *MLQA_LANGUAGES)},
     }  # fmt: skip
     for name, row in rows.items():
-        write(folder, name, [{"id": str(n), "uuid": str(n), **row, "sub_label": f"Bell {n}"} for n in range(3)])
-    write(folder, "wikitext2/test_raw", [{"text": f" = Ulm {n} = \n\n The keeper lit the lamp . \n"} for n in range(3)])
+        write(
+            folder, name, [{"id": str(n), "uuid": str(n), **row, "sub_label": f"Bell {n}"} for n in range(3)]
+        )
+    write(
+        folder,
+        "wikitext2/test_raw",
+        [{"text": f" = Ulm {n} = \n\n The keeper lit the lamp . \n"} for n in range(3)],
+    )
     return folder
 
 
@@ -71,3 +86,12 @@ def save_articles(path: Path) -> Path:
     """The small encyclopedia, as the bundled retriever reads it."""
     path.write_text(json.dumps([{"title": title, "extract": text} for title, text in ARTICLES.items()]))
     return path
+
+
+def save_reader(folder: Path) -> Path:
+    """Atlas's checkpoints of two sizes, and T5's tokenizer."""
+    tokenizer = t5_tokenizer()
+    tokenizer.save_pretrained(folder / "t5")
+    for seed, size in enumerate(("large", "xxl")):
+        save_atlas(folder / size / "model.pth.tar", tiny_t5(len(tokenizer), seed=seed).state_dict())
+    return folder

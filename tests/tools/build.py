@@ -1,8 +1,12 @@
 """Builders of the tests of tools."""
 
+import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from tests.build import OTHER_DOCUMENT
 from toolformer.data import Document
@@ -37,3 +41,17 @@ class Hostile:
 def titles(retriever: Retriever, query: str, k: int = 1, document: Document = OTHER_DOCUMENT) -> list[str]:
     (found,) = retriever.retrieve([query], k, [document])
     return [passage.title for passage in found]
+
+
+def save_atlas(path: Path, weights: Mapping[str, torch.Tensor], prefix: str = "reader.") -> Path:
+    """A file laid out as Atlas saves it: reader and retriever, the training's settings and the states it went on with."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    state = {f"{prefix}{name}": tensor for name, tensor in weights.items()}
+    # Saved by a library that did not yet know that it is of no use.
+    unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    state[f"{prefix}{unused}"] = torch.zeros(16, 4)
+    state["retriever.contriever.embeddings.word_embeddings.weight"] = torch.zeros(5, 4)
+    settings = argparse.Namespace(n_context=40, device=torch.device("cpu"), train_data=["a"])
+    scheduler = {"base_lrs": [1e-4], "last_epoch": 3, "lr_lambdas": [{}]}
+    torch.save({"step": 3, "model": state, "optimizer": None, "scheduler": scheduler, "opt": settings}, path)
+    return path

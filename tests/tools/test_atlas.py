@@ -1,11 +1,9 @@
 """Atlas: its published checkpoints, converted and read safely, and fusion in decoder compared with the reference."""
 
-import argparse
 import io
 import os
 import pickle
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from transformers import T5ForConditionalGeneration
 
 from tests.build import OTHER_DOCUMENT, t5_tokenizer, tiny_t5
 from tests.reference import fused_text
-from tests.tools.build import Hostile
+from tests.tools.build import Hostile, save_atlas
 from toolformer.errors import UserError
 from toolformer.tools.atlas import Atlas, FusionInDecoder, converted, load_reader, reader_weights
 from toolformer.tools.question_answering import short_answer
@@ -38,20 +36,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def save(path: Path, weights: Mapping[str, torch.Tensor], prefix: str = "reader.") -> Path:
-    """A file laid out as Atlas saves it: reader and retriever, the training's settings and the states it went on with."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    state = {f"{prefix}{name}": tensor for name, tensor in weights.items()}
-    # Saved by a library that did not yet know that it is of no use.
-    unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
-    state[f"{prefix}{unused}"] = torch.zeros(16, 4)
-    state["retriever.contriever.embeddings.word_embeddings.weight"] = torch.zeros(5, 4)
-    settings = argparse.Namespace(n_context=40, device=torch.device("cpu"), train_data=["a"])
-    scheduler = {"base_lrs": [1e-4], "last_epoch": 3, "lr_lambdas": [{}]}
-    torch.save({"step": 3, "model": state, "optimizer": None, "scheduler": scheduler, "opt": settings}, path)
-    return path
-
-
 def logits(model: Any) -> torch.Tensor:
     ids = torch.tensor([[5, 9, 40, 7, 1], [8, 8, 200, 3, 1]])
     with torch.no_grad():
@@ -62,7 +46,7 @@ def logits(model: Any) -> torch.Tensor:
 @pytest.mark.parametrize("first", [False, True], ids=["T5 1.1", "first T5"])
 def test_a_checkpoint_becomes_the_same_t5_once(tmp_path: Path, first: bool) -> None:
     model, path = tiny_t5(300, first=first), tmp_path / "model.pth.tar"
-    folder = converted(save(path, model.state_dict()))
+    folder = converted(save_atlas(path, model.state_dict()))
     assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".json", ".safetensors"]
     again = T5ForConditionalGeneration.from_pretrained(folder, use_safetensors=True).eval()
     assert torch.equal(logits(again), logits(model))
@@ -81,7 +65,7 @@ def test_a_checkpoint_becomes_the_same_t5_once(tmp_path: Path, first: bool) -> N
     for stored, prefix in (
         (weights, "reader.module."), (weights, "module.reader."), (wrapped, "reader.")
     ):  # fmt: skip
-        reader = reader_weights(save(path, stored, prefix))
+        reader = reader_weights(save_atlas(path, stored, prefix))
         assert reader.keys() == weights.keys()
         assert all(torch.equal(reader[name], weights[name]) for name in weights)
 
@@ -105,7 +89,7 @@ def test_a_hostile_checkpoint_runs_nothing(tmp_path: Path, cache: Path) -> None:
     del weights["decoder.block.1.layer.0.SelfAttention.q.weight"]
     for name, incomplete in (("b", weights), ("c", {"shared.weight": torch.zeros(3, 2)})):
         with pytest.raises(UserError, match="not a T5"):
-            converted(save(tmp_path / name, incomplete))
+            converted(save_atlas(tmp_path / name, incomplete))
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["T5 1.1", "first T5"])
@@ -123,7 +107,7 @@ def test_the_tool_answers_from_its_passages(tmp_path: Path, retriever: BM25) -> 
     tokenizer = t5_tokenizer()
     tokenizer.save_pretrained(tmp_path / "t5")
     model = tiny_t5(len(tokenizer), seed=1)
-    save(tmp_path / "large" / "model.pth.tar", model.state_dict())
+    save_atlas(tmp_path / "large" / "model.pth.tar", model.state_dict())
     tool = Atlas(
         retriever, str(tmp_path / "large"), str(tmp_path / "t5"), 2, max_new_tokens=6, dtype="float32"
     )
@@ -138,7 +122,7 @@ def test_the_tool_answers_from_its_passages(tmp_path: Path, retriever: BM25) -> 
         assert results[n] == short_answer(fused_text(model, tokenizer, list(texts), 6))
     assert [results[n].reason for n in (1, 4)] == ["empty question", "no passage found"]
 
-    other = save(tmp_path / "model.pth.tar", tiny_t5(300).state_dict())
+    other = save_atlas(tmp_path / "model.pth.tar", tiny_t5(300).state_dict())
     with pytest.raises(UserError, match="name T5's"):
         Atlas(retriever, str(other), str(tmp_path / "t5")).run(["What shows north?"], [OTHER_DOCUMENT])
 

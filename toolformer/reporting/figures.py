@@ -13,7 +13,15 @@ from toolformer.benchmarks.declared import is_perplexity
 from toolformer.reporting import paper
 from toolformer.reporting.data import Annotation, Evidence, Points, Score
 from toolformer.reporting.escape import clean
-from toolformer.reporting.formatting import SYSTEMS, in_dtypes, in_order, in_table_order, title_of, tool_name
+from toolformer.reporting.formatting import (
+    SYSTEMS,
+    in_dtypes,
+    in_order,
+    in_table_order,
+    title_of,
+    tool_name,
+    with_tools,
+)
 from toolformer.reporting.ladder import picture
 from toolformer.reporting.plots import INK
 from toolformer.reporting.select import SCALED
@@ -88,12 +96,12 @@ def scaling(evidence: Evidence) -> Figure | None:
             panels.append(partial(_draw_scaling, evidence, title, cells, tasks))
     tools = ", ".join(paper.TOOLS[tool] for tool in paper.FIGURE4_TOOLS)
     caption = (
-        "Mean percent correct over the benchmarks in brackets. Hollow: the paper's GPT-J on the same benchmarks, with "
-        f"{tools}."
+        f"Mean percent correct over the benchmarks in brackets.{with_tools(evidence.sizes)} Hollow: the paper's GPT-J on the same "
+        f"benchmarks, of its Tables 3 to 5, with all five tools; its Figure 4 has {tools}."
     )
     caption += in_dtypes(((model,), score) for (model, *_), score in evidence.sizes.items())
     title = "Scores by model size, with and without calls"
-    return Figure("figure4", "Figure 4", title, panels, caption, "table8") if panels else None
+    return Figure("figure4", "Figure 4", title, panels, caption, "by_size") if panels else None
 
 
 def _draw_scaling(

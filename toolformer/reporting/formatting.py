@@ -91,6 +91,24 @@ def in_dtypes(cells: Iterable[tuple[tuple[Any, ...], Score]]) -> str:
     return f" The rows differ in dtype, and a part of their difference may be rounding: {parts}."
 
 
+def with_tools(cells: Mapping[tuple[str, str, str], Score]) -> str:
+    """The part of a caption that says which tools the models had, and what answered their calls; by model, system and task."""
+    found: dict[str, dict[str, None]] = {}
+    for (model, system, _), score in cells.items():
+        if system == "toolformer":
+            answered = score.run.facts.get("implementations") or {}
+            tools = (
+                f"{tool_name(tool)} ({answered[tool]})" if tool in answered else tool_name(tool)
+                for tool in in_order(score.run.setting("tools", []))
+            )
+            found.setdefault("; ".join(tools), {})[model_title(model)] = None
+    if len(found) < 2:
+        return "".join(f" Tools: {tools}." for tools in found if tools)
+    return "".join(
+        f" Tools of {', '.join(models)}: {tools or 'not recorded'}." for tools, models in found.items()
+    )
+
+
 def shown_sizes(column: Iterable[Score]) -> str:
     """For the head of a column: the number of examples."""
     known = sorted({score.n for score in column if score.n})

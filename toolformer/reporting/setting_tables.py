@@ -1,4 +1,4 @@
-"""Scores by a setting. Table 9: by k, over all examples, those with a call (AC) and those without (NC); by τ_f; by wording."""
+"""Scores by a setting. Table 9: by k, over all examples, those with a call (AC) and those without (NC); by model size; by τ_f; by wording."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
@@ -10,6 +10,7 @@ from toolformer.reporting.formatting import (
     from_run,
     in_dtypes,
     in_table_order,
+    model_title,
     name_of,
     of_task,
     ordered,
@@ -17,6 +18,7 @@ from toolformer.reporting.formatting import (
     share_cell,
     shown_sizes,
     title_of,
+    with_tools,
 )
 from toolformer.reporting.table import Cell, Column, Table, Value, cell, number_columns, text_columns
 
@@ -66,6 +68,31 @@ def _at_k(score: Score, column: Sequence[Score]) -> list[Cell]:
         cells.append(cell(None) if value is None else share_cell(value, number, has_n=True))
     cells.append(share_cell(100 * calls / n, n) if n else cell(None))
     return [from_run(cell, score.run) for cell in cells]
+
+
+def by_size(evidence: Evidence) -> Table:
+    """The numbers of Figure 4: a row per model and system, the smallest model first."""
+    cells = evidence.sizes
+    sizes = evidence.parameters
+    of_tasks = {task: of_task(cells, task) for task in in_table_order(task for *_, task in cells)}
+    columns = [*text_columns("Model"), *number_columns("parameters"), *text_columns("System")]
+    columns += [Column(title_of(task), detail=shown_sizes(column)) for task, column in of_tasks.items()]
+    rows: list[list[Value]] = []
+    rules = []
+    for model in sorted(sizes, key=lambda model: (sizes[model], model)):
+        rules.append(len(rows))
+        for system in ordered((name for of, name, _ in cells if of == model), SYSTEMS):
+            scores = ((cells.get((model, system, task)), column) for task, column in of_tasks.items())
+            shown = (score_cell(score, column) if score else None for score, column in scores)
+            (run, *_) = (score.run for (of, name, _), score in cells.items() if (of, name) == (model, system))
+            size = from_run(cell(round(sizes[model])), run)
+            rows.append([model_title(model), size, name_of(system), *shown])
+    caption = "Percent correct, the points of Figure 4." + with_tools(cells)
+    caption += in_dtypes(((model_title(model),), score) for (model, *_), score in cells.items())
+    title = "Scores by model size, with and without calls"
+    return Table.of(
+        "by_size", "By model size", title, columns, rows if len({*sizes.values()}) > 1 else [], caption, rules
+    )
 
 
 def by_threshold(evidence: Evidence) -> Table:

@@ -1,5 +1,7 @@
 """The report: all tables and figures in order, with our results beside the paper's."""
 
+import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import compress
@@ -25,7 +27,7 @@ from toolformer.reporting.headline import headline
 from toolformer.reporting.ladder import ladder
 from toolformer.reporting.outcome_tables import by_seed, cost, paired, tool_use
 from toolformer.reporting.score_tables import SCORE_TABLES, absent, key_of, score_table
-from toolformer.reporting.setting_tables import by_threshold, table9, wordings
+from toolformer.reporting.setting_tables import by_size, by_threshold, table9, wordings
 from toolformer.reporting.table import Cell, Column, Content, Figure, Table, Value, text_columns
 from toolformer.results import Run
 
@@ -43,6 +45,7 @@ def report_content(evidence: Evidence, full: bool = False) -> Content:
         wordings(evidence),
         ladder(evidence.ladders),
         table9(evidence, full),
+        by_size(evidence),
         by_threshold(evidence),
         cost(evidence),
     ]
@@ -175,12 +178,41 @@ def missing(evidence: Evidence) -> Table:
     ]
     lines["Table 10"] = [] if annotated else ["calls"]
     lines["Figure 4"] = [] if scaling(evidence) else ["two sizes of model"]
-    experiments = {t.number: f"table 'benchmarks=[{t.groups}]'" for t in SCORE_TABLES if t.groups}
-    setting = "" if evidence.experiment in (None, "paper") else " setting=small"
+    experiments = {t.number: ["table", f"benchmarks=[{t.groups}]"] for t in SCORE_TABLES if t.groups}
     rows = [
-        [name, "; ".join(parts), f"toolformer run experiment={experiments.get(name, key_of(name))}{setting}"]
+        [name, "; ".join(parts), _measures(evidence, *experiments.get(name, [key_of(name)]))]
         for name, parts in lines.items()
         if parts
     ]
     columns = text_columns("", "missing", "command", wide=["missing"], code="command")
     return Table.of("missing", "", "Not measured yet", columns, rows)
+
+
+_OF_A_JOB = {
+    "experiment",
+    "benchmarks",
+    "system",
+    "data",
+    "decoding.k",
+    "seed",
+    "dataset",
+    "checkpoint",
+    "like",
+    "wording",
+}
+"""Keys of a command that belong to its job, not to the setting of all of them."""
+
+
+def _measures(evidence: Evidence, experiment: str, *more: str) -> str:
+    """The command that measures an experiment of the paper in the setting of the report's runs: their places, tools and limits."""
+    runs = [score.run for score in evidence.scores.values()]
+    runs += [evidence.annotation.run] if evidence.annotation else []
+    words = shlex.split(next((run.command for run in runs if run.command), ""))[2:]
+    given = dict(word.lstrip("+").partition("=")[::2] for word in words)
+    of_job = _OF_A_JOB | ({"model"} if "figure4" in (experiment, given.get("experiment")) else set())
+    kept = [word for word in words if word.partition("=")[0].lstrip("+") not in of_job]
+    is_papers = re.fullmatch(
+        r"paper|figure4|table\d*", given.get("experiment", evidence.experiment or "paper")
+    )
+    setting = [] if is_papers or "setting" in given else ["setting=small"]
+    return shlex.join(["toolformer", "run", f"experiment={experiment}", *more, *setting, *kept])
