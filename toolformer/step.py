@@ -93,11 +93,6 @@ class Server(Mark):
 
 
 @dataclasses.dataclass(frozen=True)
-class Varies(Mark):
-    """A setting in which evaluations that share a table may differ: it makes the table's rows, columns or samples."""
-
-
-@dataclasses.dataclass(frozen=True)
 class Setting:
     """A field of a configuration that holds no further fields."""
 
@@ -139,15 +134,11 @@ def all_settings(
             yield Setting(field_path, value, _default(field), field_marks)
 
 
-def settings_of(config: Any, step: str, without: type[Mark] | None = None) -> dict[str, Any]:
-    """The settings that decide a step's result and differ from the schema's defaults, nested, in plain types.
-
-    Args:
-        without: leave out the settings with a mark of this kind.
-    """
+def settings_of(config: Any, step: str) -> dict[str, Any]:
+    """The settings that decide a step's result and differ from the schema's defaults, nested, in plain types."""
     settings: dict[str, Any] = {}
     for setting in all_settings(config):
-        if setting.decides(step) and not setting.is_default and without not in setting.marks:
+        if setting.decides(step) and not setting.is_default:
             *above, name = setting.path
             nested = settings
             for part in above:

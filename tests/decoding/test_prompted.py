@@ -88,8 +88,7 @@ def test_prompted_is_a_system_beside_the_others(tmp_path: Path, refused: Refused
     assert (done.facts["baseline"], done.facts["k"]) == ("model, prompted, k = 10", 10)
     assert done.name == "tiny: Prompted model k=10" and done.tasks["dateset"]["call_share/calendar"] > 0
     assert run_stage("evaluate", config(tmp_path, *more)).id == done.id
-    without = run_stage("evaluate", config(tmp_path, *more, "system=model"))
-    assert without.facts["comparison"] == done.facts["comparison"]
+    run_stage("evaluate", config(tmp_path, *more, "system=model"))
     (scores,) = compare(Results(tmp_path), "latest:model", "latest:prompted").benchmarks
     assert scores.comparison.n == 6
     # A tool without examples: a line, and no run.

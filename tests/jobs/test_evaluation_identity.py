@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -120,26 +119,6 @@ def test_heldout_texts_decide_their_perplexity_only(runs: Path) -> None:
     assert two == three
     two, three = (folders(runs, limit, "benchmarks=[heldout_perplexity]") for limit in limits)
     assert two[0] == three[0] and two[1] != three[1]
-
-
-def test_what_may_differ_in_a_table(runs: Path) -> None:
-    (training,) = Results(runs).runs("train")
-
-    def comparison(*overrides: str) -> Any:
-        return make_job("evaluate", config(runs, f"checkpoint={training.id}", *overrides)).comparison
-
-    usual = comparison()
-    for overrides in (
-        ["system=prompted"], ["system=baseline"], ["benchmarks=[svamp]"], ["name=other", "system=model"],
-        ["decoding.k=3", "decoding.batch_size=2", "seed=3", "wording=b"], ["tool.qa.k=2"],
-        ["paths.data_dir=/tmp"], ["heldout.limit=9"],
-    ):  # fmt: skip
-        assert comparison(*overrides) == usual, overrides
-    for override in (
-        "evaluation.limit=5", "evaluation.samples=[a]", "decoding.max_calls=2", "lm.dtype=bfloat16", "tools=[qa]",
-        "tool.search.implementation.max_tokens=5",
-    ):  # fmt: skip
-        assert comparison(override) != usual, override
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from toolformer.data.bounds import (
     NonNegativeInt,
 )
 from toolformer.errors import UserError, near
-from toolformer.step import NOTHING, Varies
+from toolformer.step import NOTHING
 from toolformer.tools.limits import Calling
 
 
@@ -52,7 +52,7 @@ ANY_RANK = 1 << 31
 class Decoding:
     """When a call starts, and its limits (paper, section 4.2)."""
 
-    k: Annotated[NonNegativeInt, Varies()] = 10
+    k: NonNegativeInt = 10
     """A call starts when <API> is among the k most likely next tokens; 1 is plain greedy, 0 disables calls."""
     max_calls: Count = 1
     """Calls per input at most."""

@@ -115,7 +115,6 @@ class Work:
             "system": self.config.system,
             "policy": self.policy,
             "k": int(self.policy) if self.policy.isdecimal() else None,
-            "comparison": self.job.comparison,
             "wording": self.config.wording,
             **({"baseline": baseline} if baseline else {}),
             **(

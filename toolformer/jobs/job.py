@@ -38,8 +38,6 @@ class Job:
     step: Step
     reads: Sequence[str] = ()
     """The keys of the steps that earlier jobs of its plan make for it."""
-    comparison: str = ""
-    """Evaluations with the same one may be in one table of a report."""
     overrides: Sequence[str] = ()
     """Which compose its configuration: as they were typed, and those that name the runs by their ids."""
     differing: Sequence[str] = ()

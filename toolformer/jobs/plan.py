@@ -82,7 +82,6 @@ def make_job(
         sources,
         steps.step_of(stage, used, sources),
         () if is_named else [key for key in sources.keys if key in made],
-        steps.comparison_key(config) if stage == "evaluate" else "",
         (*(without(overrides, *ids) if ids else overrides), *(written(key, ids[key]) for key in ids)),
         tuple(differing),
     )

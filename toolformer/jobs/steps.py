@@ -13,13 +13,13 @@ from typing import Any
 from toolformer.credentials import masked
 from toolformer.decoding import examples
 from toolformer.jobs import heldout, instantiate
-from toolformer.jobs.config import Config, effective
+from toolformer.jobs.config import Config
 from toolformer.jobs.config.effective import keeps_by_chance
 from toolformer.jobs.heldout import documents
 from toolformer.jobs.job import Sources
 from toolformer.jobs.samples import Samples, sample_ids
 from toolformer.jobs.versions import ORACLES, VERSIONS
-from toolformer.step import Mark, Step, Varies, settings_of
+from toolformer.step import Step, settings_of
 from toolformer.storage import safe_join
 from toolformer.tools.identity import deciding, files, model_state, versions
 from toolformer.training import distributed
@@ -131,20 +131,6 @@ def _samples_of(tasks: Collection[str], config: Config) -> Samples:
     return {task: ids[task] for task in tasks if task in ids} if isinstance(ids, dict) else ids
 
 
-def comparison_key(config: Config) -> str:
-    """A hash that evaluations share which may be in one table: they have the same tools, limits, samples and versions.
-
-    Neither the place of the data nor the held-out texts count: copied runs, and those of further benchmarks, are compared too.
-
-    Args:
-        config: as composed, with the tools also of a system that calls none.
-    """
-    tools = effective(config, "generate")
-    settings = {step: deciding_settings(tools, step, without=Varies) for step in ("answer", "evaluate")}
-    inputs = {"samples": sample_ids(config.evaluation.samples), "answer": VERSIONS["answer"]}
-    return Step("evaluate", VERSIONS["evaluate"], settings, inputs).key()
-
-
 def report(config: Config) -> Step:
     """The step of a report. It is never done: a report is written again each time."""
     return Step("report", 1, {"name": config.name, "root": config.paths.root})
@@ -157,12 +143,12 @@ def _step(name: str, config: Config, inputs: dict[str, Any]) -> Step:
     return Step(name, VERSIONS[name], deciding_settings(config, name), inputs)
 
 
-def deciding_settings(config: Config, step: str, without: type[Mark] | None = None) -> dict[str, Any]:
+def deciding_settings(config: Config, step: str) -> dict[str, Any]:
     """The settings that decide a step's result and differ from their defaults.
 
     What may be a secret is represented by its hash: arguments of a tool decide its results too, as far as `deciding` says.
     """
-    settings = settings_of(config, step, without)
+    settings = settings_of(config, step)
     for tool in settings.get("tool", {}).values():
         base = tool.get("implementation", {})
         tool |= {name: deciding(tool[name], base) for name in ("implementation", "inference") if name in tool}

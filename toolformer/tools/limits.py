@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from toolformer.data.bounds import Count, NonNegativeInt
-from toolformer.step import Decides, Varies
+from toolformer.step import Decides
 
 CALL_TOO_LONG = "call longer than its limit"
 """Why a call was dropped or rolled back whose end is not within `max_call_tokens`."""
@@ -27,8 +27,8 @@ class CallLimits:
 class Calling(CallLimits):
     """When a tool is called at inference (paper, section 4.2), and how long its calls may be."""
 
-    k: Annotated[NonNegativeInt | None, Decides("answer"), Varies()] = None
+    k: Annotated[NonNegativeInt | None, Decides("answer")] = None
     """A separate k: its calls start when <API> is among the k most likely next tokens; null is decoding.k."""
-    fallback: Annotated[str | None, Decides("answer"), Varies()] = None
+    fallback: Annotated[str | None, Decides("answer")] = None
     """Beyond the paper: the key of the tool that is called where a benchmark switches this one off; with tool.search.fallback=qa a model
     that would search asks question answering instead, by which LAMA may be answered."""

@@ -29,7 +29,7 @@ from toolformer.data.bounds import (
     Share,
 )
 from toolformer.decoding.settings import SYSTEMS, Decoding
-from toolformer.step import NOTHING, STAGES, Decides, Private, ReadBy, Varies
+from toolformer.step import NOTHING, STAGES, Decides, Private, ReadBy
 from toolformer.tools.limits import Calling
 from toolformer.tools.runtime import Limits, Seconds
 from toolformer.training.settings import Recipe
@@ -200,13 +200,13 @@ class EvaluationConfig:
     samples: Annotated[Any, NOTHING, Private()] = None  # their ids are an input
     """Only the examples with these ids, whatever the limits are: a list for all benchmarks, a mapping from benchmark to list, which may
     hold further benchmarks, or a file that holds either in JSON, or one id per line; null is all."""
-    oracles: Annotated[bool, Varies()] = False
+    oracles: bool = False
     """Also ask each question under oracle conditions, which say why an answer is right or wrong (docs/ladder.md): of
     system=toolformer, and of benchmarks whose right call is known."""
     accept_faults: Annotated[bool, NOTHING] = False
     """Count an evaluation as done although a tool or server failed in some answers; false: the same command asks for
     these again."""
-    gold_nats: Annotated[bool, Varies()] = False
+    gold_nats: bool = False
     """Also score each gold answer: −log p given the prompt and the result of the call, if any; one more forward pass per
     example. Not for prompted."""
 
@@ -265,7 +265,7 @@ class Config:
         str, Matching(NAME, "a letter or digit, then letters, digits, blanks and _.+=- only, at most 100")
     ] = "default"
     """The experiment's name; runs carry it as a tag, and its report is written to a folder of that name."""
-    seed: Annotated[int, Field(ge=0, lt=2**32), Decides("annotate", "train", "evaluate"), Varies()] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32), Decides("annotate", "train", "evaluate")] = 0
     """Of sampling, of training and of the questions that a limit selects."""
     model: Annotated[str, Private(only_paths=True)] = "smollm2"  # an input, by the content of its files
     """The language model M: a bundled one (smollm2), a folder, or a hub name."""
@@ -324,18 +324,18 @@ class Config:
     trainer: Annotated[TrainerConfig, Decides("train"), ReadBy("train")] = field(
         default_factory=TrainerConfig
     )
-    system: Annotated[str, OneOf(*SYSTEMS), Decides("answer"), Varies(), ReadBy("evaluate")] = "toolformer"
+    system: Annotated[str, OneOf(*SYSTEMS), Decides("answer"), ReadBy("evaluate")] = "toolformer"
     """Evaluate: model, model_cc, toolformer_disabled or toolformer; prompted, the untrained model with examples of calls in
     its context; or baseline, another model to compare with (any `model`, untrained)."""
     checkpoint: Annotated[str, Private(only_paths=True), ReadBy("evaluate")] = "latest"
     """Evaluate: the train run to read, `latest` or a run id, or the model folder of another trainer; only systems that were trained
     take one."""
     decoding: Annotated[Decoding, Decides("answer"), ReadBy("evaluate")] = field(default_factory=Decoding)
-    benchmarks: Annotated[list[str], Decides("evaluate"), Varies(), ReadBy("evaluate")] = field(
+    benchmarks: Annotated[list[str], Decides("evaluate"), ReadBy("evaluate")] = field(
         default_factory=list
     )
     """Evaluate: tasks to run."""
-    wording: Annotated[str, OneOf(*WORDINGS), Decides("evaluate"), Varies(), ReadBy("evaluate")] = PAPER
+    wording: Annotated[str, OneOf(*WORDINGS), Decides("evaluate"), ReadBy("evaluate")] = PAPER
     """Evaluate: the wording of the benchmarks: paper (the paper's prompts), or one of the paraphrases a, b, c and d."""
     evaluation: Annotated[EvaluationConfig, Decides("evaluate"), ReadBy("evaluate")] = field(
         default_factory=EvaluationConfig
