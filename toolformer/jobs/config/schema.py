@@ -331,9 +331,7 @@ class Config:
     """Evaluate: the train run to read, `latest` or a run id, or the model folder of another trainer; only systems that were trained
     take one."""
     decoding: Annotated[Decoding, Decides("answer"), ReadBy("evaluate")] = field(default_factory=Decoding)
-    benchmarks: Annotated[list[str], Decides("evaluate"), ReadBy("evaluate")] = field(
-        default_factory=list
-    )
+    benchmarks: Annotated[list[str], Decides("evaluate"), ReadBy("evaluate")] = field(default_factory=list)
     """Evaluate: tasks to run."""
     wording: Annotated[str, OneOf(*WORDINGS), Decides("evaluate"), ReadBy("evaluate")] = PAPER
     """Evaluate: the wording of the benchmarks: paper (the paper's prompts), or one of the paraphrases a, b, c and d."""
