@@ -86,7 +86,9 @@ def test_prompted_is_a_system_beside_the_others(tmp_path: Path, refused: Refused
     more = [f"model={tmp_path}/model", "system=prompted", "tools=[calculator,calendar]", "evaluation.limit=6"]
     done = run_stage("evaluate", config(tmp_path, *more))
     assert (done.facts["baseline"], done.facts["k"]) == ("model, prompted, k = 10", 10)
-    assert done.name == "tiny: Prompted model k=10" and done.tasks["dateset"]["call_share/calendar"] > 0
+    assert (
+        done.name == "Prompted k=10 seed=0: model, tiny" and done.tasks["dateset"]["call_share/calendar"] > 0
+    )
     assert run_stage("evaluate", config(tmp_path, *more)).id == done.id
     run_stage("evaluate", config(tmp_path, *more, "system=model"))
     (scores,) = compare(Results(tmp_path), "latest:model", "latest:prompted").benchmarks

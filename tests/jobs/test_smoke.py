@@ -163,7 +163,7 @@ def test_a_training_says_what_it_was_trained_on(smoke_runs: Path) -> None:
     examples = Counter(f"examples/{tool}" for row in rows for tool in {call["tool"] for call in row["calls"]})
     for data in ("augmented", "plain"):
         (run,) = Results(smoke_runs).runs("train", data=data)
-        assert run.name == f"train smoke: {GOLDEN.name} {data} demo/train τ_f=-100"
+        assert run.name == f"train {data} seed=0 τ_f=-100: {GOLDEN.name}, demo/train, smoke"
         assert run.made_from == [generated.id] and run.facts["dtype"] == generated.facts["dtype"]
         for name in ("perplexity_calls", "perplexity_results"):
             assert (name in run.metrics) == (data == "augmented")

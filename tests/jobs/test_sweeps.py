@@ -25,8 +25,9 @@ def test_the_runs_of_a_sweep_share_a_group(root: Path) -> None:
     runs = run(["evaluate", "-m", *smoke_words(root), *SWEPT])
     assert [run.setting("decoding.k", 10) for run in runs] == [0, 3]
     (group,) = {run.parent for run in runs}
-    assert group and "decoding.k=3" in runs[1].command and "-m" not in runs[1].command
-    assert not (root / "sweeps" / group).exists(), "Hydra's own files"
+    assert group.startswith("decoding.k=0,3: evaluate ") and str(root) not in group
+    assert "decoding.k=3" in runs[1].command and "-m" not in runs[1].command
+    assert not [*root.glob("sweeps/*")], "Hydra's own files"
 
 
 def test_what_is_done_is_not_done_again_in_another_sweep(root: Path) -> None:
@@ -51,6 +52,9 @@ def test_an_experiment_is_swept_as_a_whole(root: Path) -> None:
     runs = run(["run", "-m", *smoke_words(root), "system=toolformer", "seed=0,1"])
     assert [run.stage for run in runs] == ["generate", "train", "evaluate"] * 2
     assert [run.setting("seed", 0) for run in runs] == [0, 0, 0, 1, 1, 1]
+    assert len({run.parent for run in runs}) == 1 and runs[0].parent.startswith(
+        "experiment=smoke seed=0,1: run"
+    )
 
 
 def made_elsewhere(root: Path, launcher: str, limit: int, monkeypatch: Patch) -> list[Run]:

@@ -117,12 +117,33 @@ def test_the_configuration_is_logged_whole(results: Results) -> None:
 
 def test_the_runs_of_a_sweep_have_one_parent_and_a_tag(results: Results) -> None:
     children = [made(results, step(swept=number), parent="evaluate over k: it's mine") for number in range(2)]
-    (parent,) = rows(results, stage="sweep")
-    assert parent.info.run_name.startswith("sweep evaluate over k") and parent.info.status == "FINISHED"
+    title = "evaluate over k: it's mine"
+    (parent,) = [row for row in rows(results, stage="sweep") if row.info.run_name == title]
+    assert parent.info.status == "FINISHED"
     for child in children:
         tags = row(results, child).data.tags
         assert tags["mlflow.parentRunId"] == parent.info.run_id
         assert tags["sweep"] == "evaluate over k: it's mine"
+
+
+def test_a_report_is_a_run_with_its_files(results: Results, tmp_path: Path) -> None:
+    train(results, reported=True)
+    (tmp_path / "tables").mkdir()
+    for number in range(2):  # written again, it is one run
+        for name in ("report.html", "tables/table4.csv"):
+            (tmp_path / name).write_text(str(number))
+        MlflowLogger(None, results.root).report(tmp_path, "it's mine", "Tools help.", "experiment=mine: run")
+    (logged,) = rows(results, stage="report")
+    assert logged.info.status == "FINISHED" and logged.data.tags["mlflow.note.content"] == "Tools help."
+    files = results.root / "artifacts" / logged.info.run_id / "artifacts"
+    assert (files / "report.html").read_text() == (files / "tables" / "table4.csv").read_text() == "1"
+    (parent,) = [row for row in rows(results, stage="sweep") if row.info.run_name == "experiment=mine: run"]
+    assert logged.data.tags["mlflow.parentRunId"] == parent.info.run_id
+
+
+def test_a_report_alone_makes_no_store(tmp_path: Path) -> None:
+    MlflowLogger(None, tmp_path).report(tmp_path, "mine", "Tools help.")
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_description_names_the_runs_it_was_made_from(results: Results) -> None:

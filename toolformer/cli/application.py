@@ -29,7 +29,7 @@ from toolformer.errors import UsageError, near, one_line
 from toolformer.jobs.config import CONF, register
 from toolformer.jobs.config.composition import LOCAL, VERSION_BASE, composition_errors, for_hydra
 from toolformer.jobs.config.keys import suggest
-from toolformer.jobs.config.overrides import masked_overrides
+from toolformer.jobs.config.overrides import masked_overrides, title_of
 from toolformer.progress import configure
 from toolformer.results import Run
 
@@ -49,7 +49,7 @@ class HydraJob:
     overrides: Sequence[str]
     """Which compose its configuration."""
     sweep: str = ""
-    """The id of the sweep that it belongs to."""
+    """The title of the sweep that it belongs to: its keys and their values."""
     differing: Sequence[str] = ()
     """The overrides that distinguish it from the other jobs of the sweep."""
 
@@ -81,7 +81,7 @@ def run_application(
     process = os.getpid()
 
     def job(config: DictConfig) -> None:
-        current = _current_job(config, arguments)
+        current = _current_job(name, config, arguments)
         if current.sweep:
             if not logging.getLogger().handlers:
                 configure()  # a process that a launcher started
@@ -169,7 +169,7 @@ def _refuse_misspelt(name: str, arguments: Sequence[str], options: Sequence[str]
                 raise UsageError(f"unrecognized arguments: {option}{hint}")
 
 
-def _current_job(config: DictConfig, arguments: Sequence[str]) -> HydraJob:
+def _current_job(name: str, config: DictConfig, arguments: Sequence[str]) -> HydraJob:
     settings = HydraConfig.get()
     typed: Any = OmegaConf.to_container(settings.overrides, resolve=False)
     search_path = [
@@ -181,7 +181,8 @@ def _current_job(config: DictConfig, arguments: Sequence[str]) -> HydraJob:
     if settings.mode != RunMode.MULTIRUN:
         return HydraJob(config, overrides)
     differing = [override for override in overrides if override not in for_hydra(arguments)]
-    return HydraJob(config, overrides, Path(settings.sweep.dir).name, differing)
+    title = title_of(name, [argument for argument in arguments if _is_override(argument)])
+    return HydraJob(config, overrides, title, differing)
 
 
 class PrivateSweep(Callback):

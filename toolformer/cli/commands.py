@@ -295,6 +295,7 @@ def run_experiment(arguments: Sequence[str], name: str = "run") -> list[Run]:
 
 
 def _run_job(flags: Collection[str], job: HydraJob) -> list[Run]:
+    from toolformer.jobs.config.overrides import title_of
     from toolformer.jobs.perform import execute
     from toolformer.jobs.plan import check_data, plan, survey
 
@@ -310,7 +311,7 @@ def _run_job(flags: Collection[str], job: HydraJob) -> list[Run]:
         console(sys.stdout if flags else sys.stderr).print(_table(jobs, runs))
     _check_tools([job.config for job in jobs if job.key not in done and job.stage in TOOL_STAGES], flags)
     check_data([job for job in jobs if job.key not in done])
-    return [] if flags else execute(jobs, done, job.sweep)
+    return [] if flags else execute(jobs, done, job.sweep or title_of("run", job.overrides))
 
 
 def _check_tools(configs: Sequence[Config], flags: Collection[str]) -> None:

@@ -85,19 +85,23 @@ class Work:
 
     @property
     def name(self) -> str:
-        return f"{self.config.name}: {self._system}"
+        trained = self.trained
+        parts = [f"seed={trained.seed if trained else self.config.seed}"]
+        if trained and (threshold := trained.facts.get("threshold")) not in (None, ""):
+            parts.append(f"τ_f={threshold}")
+        return f"{' '.join([self._system, *parts])}: {self.model_name}, {self.config.name}"
 
     @property
     def _system(self) -> str:
-        """The system, the model, k and the wording, as far as they say something."""
+        """The system, k and the wording, as far as they say something."""
         k = f"k={self.policy}" if SYSTEMS[self.config.system].calls_tools else ""
         wording = "" if self.config.wording == PAPER else f"wording={self.config.wording}"
-        return " ".join(filter(None, (SYSTEMS[self.config.system].title, self.model_name, k, wording)))
+        return " ".join(filter(None, (SYSTEMS[self.config.system].title, k, wording)))
 
     @property
     def title(self) -> str:
         read = f", reads train run {self.trained.id[:8]}" if self.trained else ""
-        return f"{self._system} on {', '.join(self.tasks)}{read}"
+        return f"{self._system} of {self.model_name} on {', '.join(self.tasks)}{read}"
 
     @property
     def details(self) -> dict[str, str]:

@@ -46,7 +46,7 @@ class Work:
 
     @property
     def name(self) -> str:
-        return f"generate {self.config.name}: {self.model} {self.corpus}"
+        return f"generate seed={self.config.sampling_seed}: {self.model}, {self.corpus}, {self.config.name}"
 
     @property
     def title(self) -> str:

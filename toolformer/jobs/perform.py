@@ -25,7 +25,7 @@ from toolformer.training import distributed
 
 log = logging.getLogger(__name__)
 
-_IN_TITLES = ("system=", "decoding.k=", "model=", "data=", "dataset=", "checkpoint=", "wording=")
+_IN_TITLES = ("system=", "decoding.k=", "seed=", "model=", "data=", "dataset=", "checkpoint=", "wording=")
 """Overrides that a run's title shows anyway."""
 PATIENCE = 2.0
 """Seconds for which processes that train together wait for another command, since they cannot wait one by one."""
@@ -74,7 +74,7 @@ def execute(jobs: Sequence[Job], done: Mapping[str, Run] | None = None, parent: 
 
     Args:
         done: the runs of those that are done, by the job's key.
-        parent: the id of the sweep that they belong to.
+        parent: the sweep or the experiment that they belong to.
 
     Raises:
         UserError: bad input; what is finished is kept, and the same command resumes.
@@ -113,7 +113,7 @@ def execute(jobs: Sequence[Job], done: Mapping[str, Run] | None = None, parent: 
     for job in jobs:
         if job.stage == "report":
             if runs or not failed:  # tables of what is there, also where something failed
-                report(job.config, brief=len(jobs) > 1)
+                report(job.config, brief=len(jobs) > 1, parent=parent)
         elif failed and job.key not in {**runs, **failed}:
             log.warning("%s: left out: what it reads has failed", f"{job.stage} {job.label}".strip())
     if failed:

@@ -12,6 +12,7 @@ from toolformer.reporting import Report, terminal
 from toolformer.reporting import build as build_report
 from toolformer.results import Results
 from toolformer.storage import safe_join
+from toolformer.tracking import MlflowLogger
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +24,12 @@ SUMMARY = (
 """Tables that sum up an experiment."""
 
 
-def report(config: Config, brief: bool = False) -> Report:
-    """Writes Markdown, LaTeX, HTML and the figures under the runs folder, and prints the tables or, `brief`, a summary."""
+def report(config: Config, brief: bool = False, parent: str = "") -> Report:
+    """Writes Markdown, LaTeX, HTML and the figures under the runs folder, and prints the tables or, `brief`, a summary.
+
+    Args:
+        parent: the sweep or the experiment that it belongs to.
+    """
     root = Path(config.paths.root)
     Results(root).check_root()
     results = instantiate.results(config)
@@ -34,6 +39,8 @@ def report(config: Config, brief: bool = False) -> Report:
     if brief:
         _summarise(results, config, report)
     terminal(report, SUMMARY if brief else ())
+    logger = MlflowLogger(config.tracking.uri, root)
+    logger.report(folder, config.name, report.content.headline or report.content.title, parent)
     pages = {name: path for name, path in (("report", report.html), ("samples", report.samples)) if path}
     for name, path in pages.items():
         log.info("%s: %s", name, path)

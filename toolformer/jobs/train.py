@@ -57,7 +57,8 @@ class Work:
     @property
     def name(self) -> str:
         corpus = str(self.datasets[0].facts.get("corpus", ""))
-        return f"train {self.config.name}: {self.model} {self.config.data} {corpus} τ_f={self.threshold}"
+        differs = f"train {self.config.data} seed={self.config.seed} τ_f={self.threshold}"
+        return f"{differs}: {self.model}, {corpus}, {self.config.name}"
 
     @property
     def title(self) -> str:

@@ -69,7 +69,7 @@ class RunInfo:
     command: str = ""
     experiment: str = ""
     parent: str = ""
-    """The id of the sweep that it belongs to."""
+    """The sweep or the experiment that it belongs to, as a title."""
     description: str = ""
     """Markdown that MLflow's pages show."""
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -59,7 +59,7 @@ class Run:
     questions: Mapping[str, str] = field(default_factory=dict)
     """Of an evaluation, the digest of each benchmark's questions."""
     parent: str = ""
-    """The id of the sweep that it belongs to."""
+    """The sweep or the experiment that it belongs to, as a title."""
     read: Mapping[str, str] = field(default_factory=dict)
     """The fingerprints of the runs that it was made from, by id, as they were then."""
     reduced: Mapping[str, str] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from typing import Any
 
 from toolformer.errors import UserError
 from toolformer.results.folder import Folder, Listener
-from toolformer.tracking.mlflow_run import MlflowRun
+from toolformer.tracking.mlflow_run import MlflowRun, log_report
 from toolformer.tracking.store import Store
 
 log = logging.getLogger(__name__)
@@ -62,6 +62,11 @@ class MlflowLogger(Listener):
     def killed(self, path: Path) -> None:
         if self.store.database is None or self.store.database.exists():
             self._tried(lambda: MlflowRun(self.store, path).end())
+
+    def report(self, folder: Path, name: str, headline: str, parent: str = "") -> None:
+        """A report was written into a folder. It is logged where runs are: no store is made for it alone."""
+        if self.store.database is None or self.store.database.exists():
+            self._tried(lambda: log_report(self.store, folder, name, headline, parent))
 
     def _begin(self, path: Path) -> None:
         self._runs[path] = run = MlflowRun(self.store, path)

@@ -5,6 +5,7 @@ It is found by its tag `key`, the run's id. MLflow's flat names of metrics are m
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -168,16 +169,40 @@ class MlflowRun:
             self.store.client.log_inputs(self.run_id, inputs)
 
 
+def log_report(store: Store, folder: Path, name: str, headline: str, parent: str = "") -> None:
+    """Makes a report a run, with its files as artifacts; one of the same name is replaced. UserError if the store refuses it."""
+    with store.errors():
+        key = _key(f"report {name}")
+        tags = {"key": key, "stage": "report", "project": PROJECT, "experiment": name, NOTE: plain(headline)}
+        if parent:
+            tags |= {"sweep": parent, "mlflow.parentRunId": _parent(store, parent)}
+        if earlier := store.find(key):
+            store.client.delete_run(earlier.info.run_id)
+        row = store.client.create_run(
+            store.experiment, tags=masked_flat(tags, TAG_LIMIT), run_name=run_name(f"report {name}")
+        )
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and not path.name.startswith("."):
+                store.put(row, path, path.parent.relative_to(folder).as_posix().removeprefix("."))
+        store.client.set_terminated(row.info.run_id)
+
+
+def _key(title: str) -> str:
+    """A tag by which a run is found that no folder has."""
+    title = re.sub(r"['\"\\]", "_", title)
+    return title if len(title) <= 200 else f"{title[:180]} {hashlib.sha256(title.encode()).hexdigest()[:16]}"
+
+
 def _parent(store: Store, sweep: str) -> str:
     """The id of the run that groups the runs of a sweep on MLflow's pages; it is made if there is none."""
-    key = re.sub(r"['\"\\]", "_", sweep)[:200]
+    key = _key(sweep)
     with locked(
         store.root / ".mlflow.lock"
     ):  # of several jobs of a sweep that begin at once the first makes it
         row = store.find(key)
         if row is None:
             tags = {"key": key, "stage": "sweep", "project": PROJECT}
-            row = store.client.create_run(store.experiment, tags=tags, run_name=run_name(f"sweep {sweep}"))
+            row = store.client.create_run(store.experiment, tags=tags, run_name=run_name(sweep))
             store.client.set_terminated(row.info.run_id)
     return str(row.info.run_id)
 

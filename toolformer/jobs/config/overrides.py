@@ -23,6 +23,7 @@ _QUOTING = (
 
 _PLAIN = re.compile(r"[\w./$%*@?|:+-]+")
 """A text that needs no quotes in an override."""
+_NOT_IN_TITLES = ("paths.", "tracking.", "engine.", "hydra")
 _NAMED = re.compile(r"([\w-]+)['\"]?\s*[:=]")
 
 
@@ -91,6 +92,16 @@ def written(key: str, value: Any) -> str:
 def masked_overrides(overrides: Iterable[str]) -> list[str]:
     """Overrides with their secrets masked, as `credentials.masked` masks a configuration."""
     return [_masked(override) for override in overrides]
+
+
+def title_of(stage: str, arguments: Sequence[str]) -> str:
+    """The title of a command's jobs, in one line: the keys with several values first, or the experiment; no secrets, no paths."""
+    shown = [override for override in parse(arguments) if not override.key.startswith(_NOT_IN_TITLES)]
+    swept = [override for override in shown if _PARSER.parse_override(override.text).is_sweep_override()]
+    first = swept or [override for override in shown if override.key == "experiment"]
+    parts = (first, [override for override in shown if override not in first])
+    differing, others = (" ".join(masked_overrides(override.text for override in part)) for part in parts)
+    return f"{differing}: {stage} {others}".strip(": ")
 
 
 def command_of(stage: str, overrides: Sequence[str], *flags: str) -> str:
