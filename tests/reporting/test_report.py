@@ -106,6 +106,19 @@ def test_rows_of_differing_dtypes_are_named() -> None:
     assert tables.report_content(mixed).remarks[-1].startswith("Measured in several dtypes: Held-out text.")
 
 
+def test_what_answered_the_calls_is_named() -> None:
+    reader_of = {"qa": "Atlas (xxl)", "search": "BM25 by Lucene"}
+    note = replace(NOTE, facts={"implementations": reader_of})
+    other = replace(NOTE, facts={"implementations": {"qa": "a stand-in"}})
+    scores = {
+        (system, "nq"): Score(9.0, None, None, (run,), {"n": 9})
+        for system, run in (("model", NOTE), ("toolformer", note), ("baseline:x", other))
+    }
+    content = tables.report_content(Evidence(scores=scores))
+    named = "Tools: Question answering: Atlas (xxl) or a stand-in; Wikipedia search: BM25 by Lucene."
+    assert content.remarks[0] == named and named in shown(Evidence(scores=scores))["table5"].caption
+
+
 def test_an_annotation_that_found_nothing_is_read(tmp_path: Path) -> None:
     store = Runs()
     nothing = [(*row[:6], "no result", None) for row in ROWS]

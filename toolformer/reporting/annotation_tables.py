@@ -7,7 +7,7 @@ from toolformer.annotation.funnel import STEPS
 from toolformer.reporting import paper
 from toolformer.reporting.candidate_stats import FATES
 from toolformer.reporting.data import Annotation
-from toolformer.reporting.formatting import in_order, tool_name
+from toolformer.reporting.formatting import implementations, in_order, tool_name
 from toolformer.reporting.table import Cell, Passage, Table, Value, cell, number_columns, text_columns
 from toolformer.tools.limits import CALL_TOO_LONG
 
@@ -62,6 +62,8 @@ def funnel(annotation: Annotation) -> Table:
         ]
         caption += " Leaking: kept calls that hold a number or a name which the text has only after them."
     caption += _cut(entries)
+    if used := implementations([annotation.run]):
+        caption += f" Tools: {used}."
     metrics = annotation.run.metrics.items()
     if skipped := {name[len(_SKIPPED) :]: round(n) for name, n in metrics if name.startswith(_SKIPPED)}:
         caption += f" Rows skipped while reading the corpus: {_listed(skipped)}."

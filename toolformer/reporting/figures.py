@@ -63,7 +63,7 @@ def overview(evidence: Evidence) -> Figure | None:
     scores = {key: score for key, score in evidence.scores.items() if key[0] in SYSTEMS}
     tasks = in_table_order(task for _, task in scores if not is_perplexity(task))
     caption = "Every measured benchmark; lines are 95 % intervals. The values are in the tables below."
-    panel, height = partial(_draw_overview, scores, tasks[::-1]), max(3, 0.42 * len(tasks) + 1)
+    panel, height = partial(_draw_overview, scores, tasks[::-1]), max(1.8, 0.42 * len(tasks) + 1)
     made = Figure("overview", "At a glance", "What tools change", [panel], caption, height=height)
     return made if tasks else None
 

@@ -109,6 +109,22 @@ def with_tools(cells: Mapping[tuple[str, str, str], Score]) -> str:
     )
 
 
+def implementations(runs: Iterable[Run]) -> str:
+    """What answered the calls of these runs, by tool; a tool that has one implementation, such as the calculator, is left out."""
+    found: dict[str, dict[str, None]] = {}
+    for run in runs:
+        named = run.facts.get("implementations")
+        for tool, text in named.items() if isinstance(named, Mapping) else ():
+            found.setdefault(str(tool), {})[str(text)] = None
+    return "; ".join(f"{tool_name(tool)}: {' or '.join(found[tool])}" for tool in in_order(found))
+
+
+def tools_used(cells: Iterable[Score]) -> str:
+    """The sentence of a caption that says what answered the calls of these results."""
+    found = implementations(run for score in cells for run in score.runs)
+    return f" Tools: {found}." if found else ""
+
+
 def shown_sizes(column: Iterable[Score]) -> str:
     """For the head of a column: the number of examples."""
     known = sorted({score.n for score in column if score.n})

@@ -59,5 +59,5 @@ def picture(ladders: Ladders) -> Figure | None:
         axes.set_yticks(range(len(tasks)), [clean(title_of(task)) for task in tasks])
         axes.legend(ncols=4, loc="upper center")
 
-    height = max(2.6, 0.42 * len(tasks) + 1.6)
+    height = max(2.0, 0.42 * len(tasks) + 1.6)
     return Figure("ladder", "Ladder", _TITLE, [panel], "The shares of the table above.", "ladder", height)

@@ -19,6 +19,7 @@ from toolformer.reporting.formatting import (
     score_cell,
     shown_sizes,
     title_of,
+    tools_used,
 )
 from toolformer.reporting.outcome_tables import signs
 from toolformer.reporting.select import BASELINE, ENGLISH
@@ -127,6 +128,7 @@ def score_table(evidence: Evidence, spec: ScoreTable, full: bool) -> Table:
     cells = [(row, task) for row in order for task in tasks if (row, task) in scores]
     signs_shown = {sign for row in rows for cell in row for sign in cell.signs}
     caption += "".join(f" {sign}: {SYMBOLS[sign]}." for sign in sorted(signs_shown))
+    caption += tools_used(scores[cell] for cell in cells)
     caption += in_dtypes(((name_of(row),), scores[row, task]) for row, task in cells)
     rules = len(systems), sum(not line.in_english for line in lines)
     return Table(key_of(spec.number), spec.number, spec.title, columns, rows, caption, rules)

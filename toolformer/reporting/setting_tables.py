@@ -18,6 +18,7 @@ from toolformer.reporting.formatting import (
     share_cell,
     shown_sizes,
     title_of,
+    tools_used,
     with_tools,
 )
 from toolformer.reporting.table import Cell, Column, Table, Value, cell, number_columns, text_columns
@@ -56,7 +57,11 @@ def table9(evidence: Evidence, full: bool = False) -> Table:
             if task in paper.BY_K:
                 numbers = paper.BY_K[task].get(k, (None,) * len(LABELS))
                 rows[-1] += [Cell("" if number is None else number, 1) for number in numbers]
-    caption = _TABLE9 + in_dtypes(((f"k = {k}",), score) for (k, _), score in evidence.by_k.items())
+    caption = (
+        _TABLE9
+        + tools_used(evidence.by_k.values())
+        + in_dtypes(((f"k = {k}",), score) for (k, _), score in evidence.by_k.items())
+    )
     return Table.of("table9", "Table 9", "Decoding, by k", columns, rows if tasks else [], caption)
 
 
@@ -113,7 +118,11 @@ def by_threshold(evidence: Evidence) -> Table:
             [name, *kept, *(score_cell(score, column) if score else None for score, column in scores)]
         )
     names = {row: ", ".join(f"τ_f = {value:g}" for _, value in row) for row, _ in cells}
-    caption = _BY_THRESHOLD + in_dtypes(((names[row],), score) for (row, _), score in cells.items())
+    caption = (
+        _BY_THRESHOLD
+        + tools_used(cells.values())
+        + in_dtypes(((names[row],), score) for (row, _), score in cells.items())
+    )
     return Table.of("by_threshold", "By τ_f", "Score by filtering threshold", columns, rows, caption)
 
 

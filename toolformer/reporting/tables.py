@@ -16,6 +16,7 @@ from toolformer.reporting.formatting import (
     SYSTEMS,
     dtypes,
     from_run,
+    implementations,
     in_table_order,
     model_title,
     name_of,
@@ -67,12 +68,23 @@ def report_content(evidence: Evidence, full: bool = False) -> Content:
     return Content(
         f"{title} ({evidence.experiment})" if evidence.experiment else title,
         parts,
-        [*evidence.remarks, *_rounding(evidence)],
+        [*_tools(evidence), *evidence.remarks, *_rounding(evidence)],
         facts(evidence),
         first.sentence,
         first.gain,
         first.basis,
     )
+
+
+def _tools(evidence: Evidence) -> Iterator[str]:
+    """Says what answered the calls, which may be other than the paper's: while annotating and at inference."""
+    annotated = implementations([evidence.annotation.run] if evidence.annotation else [])
+    answered = implementations(run for score in evidence.scores.values() for run in score.runs)
+    if annotated == answered:
+        yield from [f"Tools: {answered}."] if answered else []
+        return
+    parts = (("While annotating", annotated), ("In the evaluations", answered))
+    yield from (f"{when}, tools: {found}." for when, found in parts if found)
 
 
 def _rounding(evidence: Evidence) -> Iterator[str]:

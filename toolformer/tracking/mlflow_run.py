@@ -173,14 +173,13 @@ def log_report(store: Store, folder: Path, name: str, headline: str, parent: str
     """Makes a report a run, with its files as artifacts; one of the same name is replaced. UserError if the store refuses it."""
     with store.errors():
         key = _key(f"report {name}")
-        tags = {"key": key, "stage": "report", "project": PROJECT, "experiment": name, NOTE: plain(headline)}
+        tags = {"stage": "report", "project": PROJECT, "experiment": name, NOTE: plain(headline)}
         if parent:
             tags |= {"sweep": parent, "mlflow.parentRunId": _parent(store, parent)}
         if earlier := store.find(key):
             store.client.delete_run(earlier.info.run_id)
-        row = store.client.create_run(
-            store.experiment, tags=masked_flat(tags, TAG_LIMIT), run_name=run_name(f"report {name}")
-        )
+        tags = masked_flat(tags, TAG_LIMIT) | {"key": key}  # no secret, whatever its name
+        row = store.client.create_run(store.experiment, tags=tags, run_name=run_name(f"report {name}"))
         for path in sorted(folder.rglob("*")):
             if path.is_file() and not path.name.startswith("."):
                 store.put(row, path, path.parent.relative_to(folder).as_posix().removeprefix("."))
