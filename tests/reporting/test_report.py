@@ -115,7 +115,7 @@ def test_what_answered_the_calls_is_named() -> None:
         for system, run in (("model", NOTE), ("toolformer", note), ("baseline:x", other))
     }
     content = tables.report_content(Evidence(scores=scores))
-    named = "Tools: Question answering: Atlas (xxl) or a stand-in; Wikipedia search: BM25 by Lucene."
+    named = "Tools: Question Answering: Atlas (xxl) or a stand-in; Wikipedia Search: BM25 by Lucene."
     assert content.remarks[0] == named and named in shown(Evidence(scores=scores))["table5"].caption
 
 

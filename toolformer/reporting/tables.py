@@ -80,11 +80,11 @@ def _tools(evidence: Evidence) -> Iterator[str]:
     """Says what answered the calls, which may be other than the paper's: while annotating and at inference."""
     annotated = implementations([evidence.annotation.run] if evidence.annotation else [])
     answered = implementations(run for score in evidence.scores.values() for run in score.runs)
-    if annotated == answered:
-        yield from [f"Tools: {answered}."] if answered else []
-        return
-    parts = (("While annotating", annotated), ("In the evaluations", answered))
-    yield from (f"{when}, tools: {found}." for when, found in parts if found)
+    if annotated and answered and annotated != answered:
+        yield f"Tools while annotating: {annotated}."
+        yield f"Tools in the evaluations: {answered}."
+    elif found := annotated or answered:
+        yield f"Tools: {found}."
 
 
 def _rounding(evidence: Evidence) -> Iterator[str]:
