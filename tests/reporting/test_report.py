@@ -112,7 +112,7 @@ def test_what_answered_the_calls_is_named() -> None:
     other = replace(NOTE, facts={"implementations": {"qa": "a stand-in"}})
     scores = {
         (system, "nq"): Score(9.0, None, None, (run,), {"n": 9})
-        for system, run in (("model", NOTE), ("toolformer", note), ("baseline:x", other))
+        for system, run in (("model", NOTE), ("toolformer", note), ("model_cc", other))
     }
     content = tables.report_content(Evidence(scores=scores))
     named = "Tools: Question Answering: Atlas (xxl) or a stand-in; Wikipedia Search: BM25 by Lucene."
