@@ -18,10 +18,11 @@ from tests.build import Capture, Log, Patch, at_work, free_port, made, step, wai
 from tests.tracking.build import answers, evaluate, history, logged_to, mlflow_server, row, rows, start, train
 from toolformer.cli import main
 from toolformer.errors import UserError
+from toolformer.jobs.evaluate import write_rows
 from toolformer.results import Results
 from toolformer.results.folder import write_record
 from toolformer.results.provenance import describe
-from toolformer.tracking import MlflowLogger, Store, logger
+from toolformer.tracking import MlflowLogger, Store, log_run, logger
 
 
 def warnings(caplog: Log) -> list[str]:
@@ -124,6 +125,32 @@ def test_the_runs_of_a_sweep_have_one_parent_and_a_tag(results: Results) -> None
         tags = row(results, child).data.tags
         assert tags["mlflow.parentRunId"] == parent.info.run_id
         assert tags["sweep"] == "evaluate over k: it's mine"
+
+
+def traced(results: Results, **settings: Any) -> list[Any]:
+    """The traces of an evaluation with a sample that calls a tool; it is logged twice."""
+    call = {"tool": "Calculator", "call_input": "2 * 3", "call_result": "6"}
+    sample = {"id": "a", "prompt": "Six?", "completion": " 6.", "score": 100.0, "seconds": 1.5, **call}
+    with at_work(results, step("evaluate", **settings), experiment="mine") as folder:
+        folder.task("svamp", {"score": 12.5, "n": 1})
+        folder.artifact(write_rows(folder.path / "samples" / "svamp.parquet", [sample]), "samples")
+    store = Store(results.root)
+    log_run(store, folder.path, getattr(results.listener, "traces", False))
+    run_id = row(results, folder.id).info.run_id
+    return [*store.client.search_traces(locations=[store.experiment], run_id=run_id)]
+
+
+def test_a_sample_is_a_trace(results: Results, caplog: Log) -> None:
+    (trace,) = traced(results, traced=True)
+    question, call = sorted(trace.data.spans, key=lambda span: span.span_id)
+    assert question.inputs == {"prompt": "Six?"} and question.outputs["answer"] == " 6."
+    assert (call.name, call.inputs, call.outputs) == ("Calculator", {"input": "2 * 3"}, {"result": "6"})
+    assert call.parent_id == question.span_id and trace.info.execution_duration == 1500
+    assert warnings(caplog) == []
+
+
+def test_traces_are_switched_off(tmp_path: Path) -> None:
+    assert traced(logged_to(None, tmp_path, traces=False)) == []
 
 
 def test_a_report_is_a_run_with_its_files(results: Results, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def _log(config: Config, results: Results, references: Sequence[str]) -> int:
     store = Store(results.root, config.tracking.uri)
     ended = sorted((run for run in runs if run.status != "RUNNING"), key=lambda run: run.started)
     for run in ended:
-        log_run(store, run.folder)
+        log_run(store, run.folder, config.tracking.traces)
     print(f"{_count(len(ended))} logged to {printable(store.label)}")
     return 0
 

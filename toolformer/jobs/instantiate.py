@@ -270,7 +270,7 @@ def results(config: Config) -> Results:
         _log_once(
             "tracking: MLFLOW_TRACKING_URI is not read; add tracking.uri=$MLFLOW_TRACKING_URI to log there"
         )
-    return Results(root, MlflowLogger(config.tracking.uri, root, config.tracking.system_metrics), VERSIONS)
+    return Results(root, MlflowLogger(**vars(config.tracking), root=root), VERSIONS)
 
 
 @functools.cache

@@ -33,11 +33,14 @@ class MlflowLogger(Listener):
         uri: the MLflow tracking URI; `None` is the local database.
         root: the folder of the results.
         system_metrics: whether runs log what they use of the machine, every ten seconds.
+        traces: whether samples of evaluations are also traces.
     """
 
-    def __init__(self, uri: str | None, root: Path, system_metrics: bool = False) -> None:
+    def __init__(
+        self, uri: str | None, root: Path, system_metrics: bool = False, traces: bool = True
+    ) -> None:
         self.store = Store(root, uri)
-        self.system_metrics = system_metrics
+        self.system_metrics, self.traces = system_metrics, traces
         self._runs: dict[Path, MlflowRun] = {}
         self._monitors: dict[Path, Any] = {}
         self._next_update = 0.0
@@ -69,7 +72,7 @@ class MlflowLogger(Listener):
             self._tried(lambda: log_report(self.store, folder, name, headline, parent))
 
     def _begin(self, path: Path) -> None:
-        self._runs[path] = run = MlflowRun(self.store, path)
+        self._runs[path] = run = MlflowRun(self.store, path, self.traces)
         if self.system_metrics:
             from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 

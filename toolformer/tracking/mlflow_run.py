@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from toolformer.errors import UserError
+from toolformer.errors import UserError, one_line
 from toolformer.evaluation.in_words import summary
 from toolformer.results.folder import read_json
 from toolformer.results.provenance import PROJECT, TAG_LIMIT, clean_key, masked_flat, plain, run_name
@@ -20,26 +21,31 @@ from toolformer.results.reading import read_run
 from toolformer.results.run import CONFIG, MAIN, METRICS, RESULT, STEP, Run, rows_of
 from toolformer.storage import locked, safe_join
 from toolformer.tracking.store import NOTE, Store
+from toolformer.tracking.traces import log_traces
+
+log = logging.getLogger(__name__)
 
 FILES = (STEP, CONFIG, METRICS, RESULT)
 """Files of a run that are artifacts, besides those that its result names."""
 _TABLES = ("samples.json",)
 """Files of columns and rows, which MLflow's pages show as a table."""
+_TRACES = "traces"
+"""The tag of a run whose samples are traces, with the fingerprint of its result."""
 _DIGEST = 36
 """Characters that MLflow takes of a data set's digest."""
 
 
-def log_run(store: Store, folder: Path) -> None:
+def log_run(store: Store, folder: Path, traces: bool = True) -> None:
     """Logs a run that ended, or what a store lacks of it. UserError if the store does not take it."""
     with store.errors():
-        MlflowRun(store, folder).end()
+        MlflowRun(store, folder, traces).end()
 
 
 class MlflowRun:
     """The MLflow run of a folder; it is created or continued with its parameters and tags, as RUNNING."""
 
-    def __init__(self, store: Store, folder: Path) -> None:
-        self.store, self.folder = store, folder
+    def __init__(self, store: Store, folder: Path, traces: bool = True) -> None:
+        self.store, self.folder, self.traces = store, folder, traces
         self._logged_bytes = 0
         """Of the file of curves."""
         run = self._read()
@@ -81,6 +87,20 @@ class MlflowRun:
                 self.store.put(self._row, path, name.rpartition("/")[0])
         status = "FAILED" if run.status == "DAMAGED" else run.status  # MLflow has no such status
         self.store.client.set_terminated(self.run_id, status, _milliseconds(run))
+        if self.traces and run.status == "FINISHED" and run.stage == "evaluate":
+            self._traces(run)
+
+    def _traces(self, run: Run) -> None:
+        """Logs samples as traces, unless they are there. They are an extra: a store that takes none keeps the run."""
+        if self._row.data.tags.get(_TRACES) == run.fingerprint:
+            return
+        try:
+            if log_traces(self.store, run, self.run_id):
+                self._log(tags={_TRACES: run.fingerprint})
+        except (
+            Exception
+        ) as error:  # of MLflow, a database or a server, which may be of a release without traces
+            log.warning("tracking: no traces of run %s (%s); the run is logged", run.id[:8], one_line(error))
 
     def _read(self) -> Run:
         if run := read_run(self.folder):

@@ -245,6 +245,8 @@ class TrackingConfig:
     """Address of the MLflow server that runs are logged to; null is a database below `paths.root`."""
     system_metrics: bool = False
     """Log the use of CPU, memory, disk, network and GPU every ten seconds, as MLflow's system metrics."""
+    traces: bool = True
+    """Log samples of evaluations, 40 of each benchmark, also as MLflow's traces: question, call, result and answer."""
 
 
 @dataclass

@@ -77,7 +77,12 @@ def _check(node: yaml.MappingNode, above: str, path: Path) -> None:
         key = f"{above}.{name.value}" if above else str(name.value)
         if isinstance(value, yaml.MappingNode):
             _check(value, key, path)
-        elif isinstance(value, yaml.ScalarNode) and value.style is None and is_text(key):
+        elif (
+            isinstance(value, yaml.ScalarNode)
+            and value.style is None
+            and is_text(key)
+            and "${" not in value.value
+        ):
             read = OmegaConf.create(f"value: {value.value}").value if value.value.strip() else None
             if read is not None and not isinstance(read, str) and str(read) != value.value:
                 raise UserError(
