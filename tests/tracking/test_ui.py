@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.build import Capture, free_port, made, step, wait_for
-from tests.tracking.build import answers, logged_to, row, start
+from tests.tracking.build import answers, evaluate, logged_to, row, start
 from toolformer.errors import UserError
 from toolformer.results import Results
+from toolformer.tracking import Store
 from toolformer.tracking.ui import serve
+from toolformer.tracking.views import write_views
 
 UI = """
     import os, sys
@@ -23,6 +25,20 @@ UI = """
     sys.path.remove("")  # as a console script has it
     serve(Path(sys.argv[1]), sys.argv[4], port=int(sys.argv[2]))
 """
+
+
+def test_views_have_the_scores_that_were_measured(tmp_path: Path) -> None:
+    evaluate(results := logged_to(None, tmp_path))
+    store = Store(results.root)
+    for _ in range(2):
+        write_views(store)
+    tags = store.client.get_experiment(store.experiment).tags
+    views = {key: json.loads(text) for key, text in tags.items() if key.startswith("mlflow.sharedViewState.")}
+    assert {view["name"] for view in views.values()} == {"Scores", "Scores by k"}
+    scores, by_k = (json.loads(view["state"]) for view in views.values())
+    assert scores["selectedColumns"][-1] == "metrics.`Score/svamp`"
+    (chart,) = by_k["compareRunCharts"]
+    assert (chart["xaxis"]["key"], chart["yaxis"]["key"]) == ("decoding.k", "Score/svamp")
 
 
 @pytest.mark.chaos

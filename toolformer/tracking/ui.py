@@ -12,6 +12,7 @@ from pathlib import Path
 
 from toolformer.errors import UserError
 from toolformer.tracking.store import Store
+from toolformer.tracking.views import BY_K, SCORES, write_views
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
         ) from error
     with store.errors():
         experiment = store.experiment
+        write_views(store)
     command = _command(store, host, port)
     if host not in LOOPBACK:
         log.warning(
@@ -54,9 +56,10 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
         server = subprocess.Popen(
             command, env=environment, cwd=empty, stdout=subprocess.DEVNULL, start_new_session=True
         )
-        page = f"http://{address}:{port}/#/experiments/{experiment}/runs?{_TRAINING}"
+        page = f"http://{address}:{port}/#/experiments/{experiment}/runs?{_TRAINING}&viewStateShareKey="
         print(
-            f"MLflow UI: {page} (ready in a few seconds; no login: every user of this machine sees and changes the runs; Ctrl-C ends it)",
+            f"MLflow UI: {page}{SCORES} (ready in a few seconds; no login: every user of this machine sees and changes the runs; "
+            f"Ctrl-C ends it)\nscores by k: {page}{BY_K}&compareRunsMode=CHART",
             flush=True,
         )
         try:
