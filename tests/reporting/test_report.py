@@ -112,10 +112,10 @@ def test_what_answered_the_calls_is_named() -> None:
     other = replace(NOTE, facts={"implementations": {"qa": "a stand-in"}})
     scores = {
         (system, "nq"): Score(9.0, None, None, (run,), {"n": 9})
-        for system, run in (("model", NOTE), ("toolformer", note), ("model_cc", other))
+        for system, run in (("model", NOTE), ("model_cc", other), ("toolformer", note))
     }
     content = tables.report_content(Evidence(scores=scores))
-    named = "Tools: Question Answering: Atlas (xxl) or a stand-in; Wikipedia Search: BM25 by Lucene."
+    named = "Tools: Question Answering: a stand-in or Atlas (xxl); Wikipedia Search: BM25 by Lucene."
     assert content.remarks[0] == named and named in shown(Evidence(scores=scores))["table5"].caption
 
 
