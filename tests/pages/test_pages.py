@@ -66,7 +66,9 @@ def tutorial(place: Path) -> list[str]:
         "evaluation.limit=2",
         "evaluation.perplexity_limit=2",
     ]
-    return [*tiny(place / "model", ["roman"], "texts.jsonl"), *few]
+    heldout = "".join(f'{{"text": "Heir {number} is called by a number."}}\n' for number in range(6))
+    (place / "heldout.jsonl").write_text(heldout)
+    return [*tiny(place / "model", ["roman"], "heldout.jsonl"), *few]
 
 
 def test_every_command_of_the_tutorial_runs(place: Path, tutorial: list[str], capsys: Capture) -> None:
