@@ -19,7 +19,7 @@ class UsageError(UserError):
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:
-    """What an error says, without keys, in one line of at most `limit` characters; its type where it says nothing."""
+    """What an error says, without keys, in one line of at most `limit` characters; the type, if the message is empty."""
     return " ".join(without_credentials(str(error)).split())[:limit] or type(error).__name__
 
 

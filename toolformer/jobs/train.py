@@ -258,8 +258,8 @@ def _texts_without_calls(config: Config, datasets: Sequence[Run], results: Resul
         # Rounded down, for a share that is rounded up may ask for one more.
         largest = math.floor(len(available) / (len(available) + count) * 10_000) / 10_000
         raise UserError(
-            f"trainer.plain_share is {share:g}, which for {count} texts asks for {needed} in which no call was kept; there are "
-            f"{len(available)}: set it to {largest:g} at most, or annotate more texts"
+            f"trainer.plain_share is {share:g}, which for {count} texts needs {needed} texts without calls; only "
+            f"{len(available)} exist: set it to {largest:g} at most, or annotate more texts"
         )
     return sample_texts(available, needed, config.seed)
 

@@ -37,9 +37,9 @@ class Limits:
     timeout: Annotated[Seconds | None, NOTHING] = None
     """Seconds a call may take, calls handed over together n times as long; null: no limit."""
     tries: Annotated[PositiveInt, NOTHING] = 1
-    """How many times a call is tried if it meets a fault (an exception, a server that is away), with growing pauses."""
+    """How many times a call is tried if it fails (an exception, a server that does not answer), with growing pauses."""
     workers: Annotated[PositiveInt, NOTHING] = 1
-    """Threads that call the tool side by side; above 1 only for a tool that may be called so."""
+    """Threads that call the tool in parallel; above 1 only if the tool is thread-safe."""
     batch_size: Annotated[PositiveInt | None, NOTHING] = None
     """Calls handed to the tool at once; null: all there are, shared among its workers, or one if there is a timeout."""
 

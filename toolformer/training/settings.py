@@ -24,16 +24,16 @@ class Recipe:
     """
 
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 1e-5
-    """After the warm-up. null: the paper's scaled to the model, 1e-5 √(6.05e9 / its parameters), at most 1e-4; for LoRA ten
+    """Learning rate after the warm-up; null scales the paper's to the model's size: 1e-5 √(6.05e9 / its parameters), at most 1e-4; for LoRA ten
     times as much."""
     warmup_ratio: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Share of the steps in which the learning rate grows linearly up to its value."""
     schedule: Annotated[str, OneOf("constant", "linear", "cosine")] = "constant"
     """The learning rate after the warm-up: constant, linear or cosine. The paper names a warm-up and nothing after it."""
     max_steps: Count | None = 2000
-    """Optimizer steps at most; null: as many as epochs take."""
+    """Maximum number of optimizer steps; null: as many as the epochs take."""
     epochs: Count | None = None
-    """Passes over the texts at most; null: as many as max_steps take. With both, whichever ends first."""
+    """Maximum number of passes over the texts; null: as many as max_steps take. With both, whichever ends first."""
     batch_size: Count = 128
     """Sequences per optimizer step, over all processes."""
     micro_batch_size: Annotated[Count, NOTHING] = 8
@@ -62,7 +62,7 @@ class Recipe:
     train_on_results: bool = True
     """Whether results, which decoding inserts, are targets too (the paper's loss is that of all tokens)."""
     early_stopping: Count | None = None
-    """Training ends after so many held-out perplexities without a better one; null: never."""
+    """Stop training after this many held-out perplexities without improvement; null: never."""
     lora_rank: Count | None = None
     """Rank of LoRA adapters that are trained instead of all weights; they are merged into the saved model."""
     lora_alpha: Count | None = None

@@ -60,14 +60,13 @@ class CorpusConfig(Fields):
     """Where plain texts come from."""
 
     source: Annotated[str, OneOf(*SOURCES)] | None = None
-    """demo, wikipedia, jsonl, parquet, text (a document per file), files (JSON Lines and Parquet mixed) or hub; of held-out texts
-    null: a share of the corpus (heldout_share)."""
+    """demo, wikipedia, jsonl, parquet, text (a document per file), files (JSON Lines and Parquet mixed) or hub. For `heldout`, null means a share of the corpus (heldout_share)."""
     path: Annotated[Place | None, NOTHING, Private()] = None  # its content is an input
     """jsonl, parquet, text, files: a file or a folder; hub: the data set's name, or a folder of it."""
     pattern: Annotated[str | None, NOTHING, Private()] = None
-    """Which files of a folder, as a glob below it; null is every file with a fitting name."""
+    """Which files of a folder, as a glob below it; null reads every file whose name matches the source."""
     subset: str | None = None
-    """hub: the data set's configuration, where it has several."""
+    """hub: the data set's configuration, if it has several."""
     split: str = "train"
     """demo: train, heldout or sums (short texts with worked sums); hub: the data set's split."""
     paragraphs: Annotated[str, OneOf("blank_line", "line"), NOTHING] = (
@@ -79,7 +78,7 @@ class CorpusConfig(Fields):
     strict: Annotated[bool, NOTHING] = False
     """Refuse the corpus at its first bad row instead of skipping and counting it."""
     limit: Count | None = None
-    """Only the first documents; of `heldout`, so many drawn at random by heldout_seed."""
+    """Read only the first N documents; for `heldout`, N documents drawn at random by heldout_seed."""
 
 
 @dataclass
@@ -97,7 +96,7 @@ class ToolConfig(ToolSampling, Calling, Limits):
     """One tool, and how its calls are proposed and kept."""
 
     name: Annotated[str, Decides("annotate", "answer")] = ""
-    """Its name in a call; empty: the name that a tool of tool_sources has there."""
+    """Its name in a call. Empty keeps the name from tool_sources."""
     implementation: Annotated[dict[str, Any], Decides("annotate", "answer"), Private()] = field(
         default_factory=dict
     )
@@ -111,15 +110,14 @@ class ToolConfig(ToolSampling, Calling, Limits):
     demonstrations: Annotated[list[DemonstrationConfig], NOTHING] = field(default_factory=list)
     """The examples of that prompt: pairs of text and annotated."""
     example: Annotated[str | None, Decides("answer")] = None
-    """A call with its result, such as `square(3) -> 9`: from it and the docstring the prompt of a tool of
-    tool_sources is drafted; null takes the docstring's examples."""
+    """A call with its result, such as `square(3) -> 9`, used with the docstring to draft the prompt of a tool of tool_sources; null takes the docstring's examples."""
     chance: Annotated[Probability | None, Decides("generate")] = None
     """A control: keep its calls by chance instead of by gain, the first call at each position with this probability; 1 keeps all that
     were scored."""
     cache: Annotated[bool, NOTHING] = True
     """Keep its results on disk (paths.root/tools) and execute equal calls once, also in several processes."""
     timeout: Annotated[Seconds | None, NOTHING] = 60.0
-    """Seconds that a call may take; n calls handed over together may take n times as long; null: no limit."""
+    """Time limit of a call in seconds. A batch of n calls gets n times the limit. null: no limit."""
 
 
 @dataclass
@@ -146,7 +144,7 @@ class GenerateConfig:
     """Annotation."""
 
     seed: Annotated[int | None, Field(ge=0, lt=2**32), NOTHING] = None  # counts as the annotation's `seed`
-    """Of sampling; null is `seed`. With it several trainings, each with a `seed`, learn from one annotation."""
+    """Seed for annotation; null uses `seed`. Set it to train several seeds on one annotation."""
     limit_per_tool: Annotated[Count | None, Decides("generate")] = None
     """Texts with a kept call of each tool at most, the first ones of the corpus: a tool that has them is sampled no more.
     null is all."""
@@ -216,7 +214,7 @@ class IndexConfig:
     """A search index of a corpus (toolformer index)."""
 
     path: Place | None = None
-    """The folder that the index becomes."""
+    """Folder to write the index to."""
     backend: Annotated[str, OneOf("bm25", "lucene")] = "bm25"
     """bm25 (pure pip) or lucene (Java; for millions of passages)."""
     passage_words: Count | None = 100
@@ -228,7 +226,7 @@ class PathsConfig:
     """Places on disk."""
 
     root: Annotated[Place, Private()] = "runs"
-    """Everything that runs write."""
+    """Folder for all runs."""
     cache: Annotated[Place | None, Private()] = None
     """Downloaded and converted assets; null is $TOOLFORMER_CACHE or ~/.cache/toolformer."""
     data_dir: Annotated[Place | None, Private()] = None
@@ -256,7 +254,7 @@ class RunConfig:
     stages: dict[Annotated[str, OneOf(*STAGES)], dict[str, list[Any]]] = field(default_factory=dict)
     """The stages, each with the keys that it is swept over and their values: {evaluate: {decoding.k: [0, 10]}}."""
     experiments: list[str] = field(default_factory=list)
-    """Other experiments, whose stages are run instead."""
+    """Experiments to run in place of this one."""
 
 
 @dataclass
@@ -268,7 +266,7 @@ class Config:
     ] = "default"
     """The experiment's name; runs carry it as a tag, and its report is written to a folder of that name."""
     seed: Annotated[int, Field(ge=0, lt=2**32), Decides("annotate", "train", "evaluate")] = 0
-    """Of sampling, of training and of the questions that a limit selects."""
+    """Random seed for sampling, training and choosing questions."""
     model: Annotated[str, Private(only_paths=True)] = "smollm2"  # an input, by the content of its files
     """The language model M: a bundled one (smollm2), a folder, or a hub name."""
     like: str | None = None
@@ -282,13 +280,12 @@ class Config:
     )
     """Texts for the held-out perplexity; by default those that the annotation held back from its corpus."""
     heldout_share: Annotated[Share, NOTHING, ReadBy("generate", "evaluate")] = 0.05  # an input
-    """Share of the corpus that is held back from annotation for the held-out perplexity, at most heldout_limit texts, chosen by
-    a hash of each; none where `heldout` names other texts."""
+    """Share of the corpus that is held back from annotation for the held-out perplexity, at most heldout_limit texts, chosen by a hash of each. Not used if `heldout` names other texts."""
     heldout_limit: Annotated[Count, NOTHING, ReadBy("generate", "evaluate")] = 500  # an input
-    """Texts that are held back from annotation at most. Half of the held-out texts, but at most 1,000, choose the checkpoint;
+    """Maximum number of texts held back from annotation. Half of the held-out texts, but at most 1,000, choose the checkpoint;
     the others are those of the benchmark heldout_perplexity."""
     heldout_seed: Annotated[int, Field(ge=0), Decides("train", "evaluate")] = 0
-    """Of the texts that `heldout.limit` draws, and of those that choose the checkpoint."""
+    """Random seed for the texts that `heldout.limit` draws and for those that choose the checkpoint."""
     tools: Annotated[list[str], ReadBy("generate", "evaluate")] = field(default_factory=list)
     """Tools in use."""
     tool: Annotated[dict[str, ToolConfig], Decides("annotate"), ReadBy("generate", "evaluate")] = field(
@@ -308,7 +305,7 @@ class Config:
     """The set of few-shot prompts: paper, paper-vi, or a folder with a file for each tool; none: for a further iteration,
     in which `model` was trained on calls and writes them into the text unprompted."""
     filter_threshold: Annotated[Finite, ReadBy("generate")] = 1.0
-    """τ_f in nats, of every tool without a separate one: a call is kept if its gain reaches it; applied after
+    """τ_f in nats, for tools without their own: a call is kept if its gain reaches it; applied after
     scoring, so that a higher one needs no model."""
     propose: Annotated[Proposing, Decides("annotate"), ReadBy("generate")] = field(default_factory=Proposing)
     screen: Annotated[PreFilters, Decides("annotate"), ReadBy("generate")] = field(default_factory=PreFilters)

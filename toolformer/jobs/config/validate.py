@@ -79,7 +79,7 @@ def _check_data(config: Config) -> None:
         _check_corpus("heldout", config.heldout)
     elif changed := [setting for setting in all_settings(config.heldout) if not setting.is_default]:
         raise UserError(
-            f"heldout.{changed[0].key} is of texts that heldout.source does not name; add corpus@heldout=jsonl (or another "
+            f"heldout.{changed[0].key} needs heldout.source; add corpus@heldout=jsonl (or another "
             f"file of the group corpus); or hold out a share of the corpus, with heldout.{changed[0].key}=null"
         )
     for key in config.tools:

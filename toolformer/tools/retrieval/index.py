@@ -101,7 +101,7 @@ def check_index(folder: Path, backend: str) -> None:
         command = f"toolformer index index.path=FOLDER index.backend={backend}"
         raise UserError(f"search: index_path: {folder} is {what} {backend}; make one with {command}")
     if not is_lucenes and manifest.get("version") != VERSIONS[backend]:
-        reason = "an index of another version of toolformer, which splits texts into other words"
+        reason = "an index of another version of toolformer, which splits texts into words differently"
         raise UserError(f"search: index_path: {folder} is {reason}; delete it and build it again")
     if not is_lucenes and not is_intact(folder):
         raise UserError(

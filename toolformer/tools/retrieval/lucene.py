@@ -175,7 +175,7 @@ def build(passages: Iterable[Passage], folder: Path, threads: int | None = None)
                 taken = indexer.addRawDocuments([_stored(passage) for passage in batch])
             if taken != len(batch):
                 raise UserError(
-                    f"index: Lucene took {taken} of {len(batch)} passages after {count}, as where the disk is full; {_ROOM}"
+                    f"index: Lucene took {taken} of {len(batch)} passages after {count}, perhaps because the disk is full; {_ROOM}"
                 )
             count += taken
             unsplit += sum(unsplit_by_lucene(f"{passage.title} {passage.text}") for passage in batch)

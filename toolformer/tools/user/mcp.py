@@ -193,7 +193,7 @@ class Connection:
         with self._lock:
             if self._session is None:
                 if time.monotonic() < self._failed_at + PAUSE_SECONDS:
-                    raise UserError(f"{self.server.label} does not answer (it did not start a moment ago)")
+                    raise UserError(f"{self.server.label} does not answer (its last start just failed)")
                 http = _Http()
                 stderr = _LastWords()
                 session = _portal().wrap_async_context_manager(_session(self.server, stderr.file, http))
