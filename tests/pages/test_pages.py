@@ -61,6 +61,7 @@ def tutorial(place: Path) -> list[str]:
     save_model(place / "model", ["is [roman(14)] XIV", "is [roman(9)] IX", "is [roman(x)] x", "the number"])
     few = [
         "score.floor=-100",
+        "tool.roman.result_ahead=0",
         "trainer.epochs=null",
         "trainer.max_steps=30",
         "evaluation.limit=2",
