@@ -59,7 +59,8 @@ class Fields:
     id_field: str | None = "id"
     """The field of the document's name. If null or missing, a name is derived from the text."""
     title_field: Annotated[str | None, NOTHING] = "title"
-    """The field that search shows before the text, in an index made of the corpus. If null or missing, the text's first words are shown."""
+    """The field that search shows before the text, in an index made of the corpus. If null or missing, the text's first words
+    are shown."""
 
     def named(self) -> list[str]:
         """All names, the text's first."""

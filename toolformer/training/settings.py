@@ -24,8 +24,8 @@ class Recipe:
     """
 
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 1e-5
-    """Learning rate after the warm-up; null scales the paper's to the model's size: 1e-5 √(6.05e9 / its parameters), at most 1e-4; for LoRA ten
-    times as much."""
+    """Learning rate after the warm-up; null scales the paper's to the model's size: 1e-5 √(6.05e9 / its parameters), at most
+    1e-4; for LoRA ten times as much."""
     warmup_ratio: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Share of the steps in which the learning rate grows linearly up to its value."""
     schedule: Annotated[str, OneOf("constant", "linear", "cosine")] = "constant"

@@ -60,7 +60,8 @@ class CorpusConfig(Fields):
     """Where plain texts come from."""
 
     source: Annotated[str, OneOf(*SOURCES)] | None = None
-    """demo, wikipedia, jsonl, parquet, text (a document per file), files (JSON Lines and Parquet mixed) or hub. For `heldout`, null means a share of the corpus (heldout_share)."""
+    """demo, wikipedia, jsonl, parquet, text (a document per file), files (JSON Lines and Parquet mixed) or hub. For
+    `heldout`, null means a share of the corpus (heldout_share)."""
     path: Annotated[Place | None, NOTHING, Private()] = None  # its content is an input
     """jsonl, parquet, text, files: a file or a folder; hub: the data set's name, or a folder of it."""
     pattern: Annotated[str | None, NOTHING, Private()] = None
@@ -110,7 +111,8 @@ class ToolConfig(ToolSampling, Calling, Limits):
     demonstrations: Annotated[list[DemonstrationConfig], NOTHING] = field(default_factory=list)
     """The examples of that prompt: pairs of text and annotated."""
     example: Annotated[str | None, Decides("answer")] = None
-    """A call with its result, such as `square(3) -> 9`, used with the docstring to draft the prompt of a tool of tool_sources; null takes the docstring's examples."""
+    """A call with its result, such as `square(3) -> 9`, used with the docstring to draft the prompt of a tool of
+    tool_sources; null takes the docstring's examples."""
     chance: Annotated[Probability | None, Decides("generate")] = None
     """A control: keep its calls by chance instead of by gain, the first call at each position with this probability; 1 keeps all that
     were scored."""
@@ -280,7 +282,8 @@ class Config:
     )
     """Texts for the held-out perplexity; by default those that the annotation held back from its corpus."""
     heldout_share: Annotated[Share, NOTHING, ReadBy("generate", "evaluate")] = 0.05  # an input
-    """Share of the corpus that is held back from annotation for the held-out perplexity, at most heldout_limit texts, chosen by a hash of each. Not used if `heldout` names other texts."""
+    """Share of the corpus that is held back from annotation for the held-out perplexity, at most heldout_limit texts, chosen
+    by a hash of each. Not used if `heldout` names other texts."""
     heldout_limit: Annotated[Count, NOTHING, ReadBy("generate", "evaluate")] = 500  # an input
     """Maximum number of texts held back from annotation. Half of the held-out texts, but at most 1,000, choose the checkpoint;
     the others are those of the benchmark heldout_perplexity."""
