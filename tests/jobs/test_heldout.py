@@ -135,6 +135,4 @@ def test_texts_that_are_held_out_and_trained_on_are_refused(
 
 
 def test_a_key_of_held_out_texts_that_no_corpus_names_is_refused(refused: Refused) -> None:
-    assert "heldout.path needs heldout.source" in refused(
-        "train", "heldout.path=held.jsonl"
-    )
+    assert "heldout.path needs heldout.source" in refused("train", "heldout.path=held.jsonl")
