@@ -29,14 +29,19 @@ def save_model(folder: Path, architecture: str, width: int = 32) -> Path:
     return folder
 
 
-def texts(count: int, first: int = 0) -> Iterator[dict[str, str]]:
-    """Rows of cc_net, each a text that every tool tries."""
+def texts(count: int, first: int = 0) -> Iterator[dict[str, Any]]:
+    """Rows with the fields of cc_net and RedPajama-V2, each a text that every tool tries."""
     titles = [*ARTICLES]
     for n in range(first, first + count):
         sums = f"The keeper of {titles[n % 6]} {n} counted {n + 3} ships and {n + 4} ships, which is {2 * n + 7} ships in all."
         foreign = f"The keeper often said to all of the ships: {SPANISH}, and then he would say it again in plain English words."
         day = f"https://example.org/2019/05/{n % 28 + 1:02}/harbour-{n}"
-        yield {"url": day, "raw_content": f"{sums}\n{foreign}", "digest": f"sha1:{n}"}
+        yield {
+            "url": day, "date_download": "2023-02-09T12:31:41Z", "digest": f"sha1:{n}", "length": 300, "nlines": 2,
+            "source_domain": "example.org", "title": f"Harbour {n}", "raw_content": f"{sums}\n{foreign}",
+            "cc_segment": "crawl-data/CC-MAIN-2023-06/x.warc.wet.gz", "original_nlines": 9, "original_length": 900,
+            "line_ids": [1, 2], "language": "en", "language_score": 0.9, "perplexity": 300.1, "bucket": "head",
+        }  # fmt: skip
 
 
 def save_texts(folder: Path, count: int, first: int = 0) -> Path:

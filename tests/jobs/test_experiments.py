@@ -176,7 +176,7 @@ def counts(made: Sequence[Job]) -> tuple[int, ...]:
 
 def test_experiments_share_what_they_have_in_common(tmp_path: Path, places: list[str]) -> None:
     members = ["experiment=paper", "run.experiments=[table2,table9,figure4]", f"paths.root={tmp_path}"]
-    made = plan("run", [*members, "system=toolformer", *places])
+    made = plan("run", [*members, "system=toolformer", "toolset=bundled", *places])
     # GPT-J annotates with five tools, and each model with three for Figure 4.
     assert counts(made) == (1 + 5, 1 + 5, 4 + 5, 2)
     assert all(job.sources.keys for job in made if job.stage in ("train", "evaluate"))
