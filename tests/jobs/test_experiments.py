@@ -79,6 +79,8 @@ def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None
         ]
         texts = [f"{corpus}.text_field=raw_content" for corpus in ("corpus", "heldout")]
         read = [*places, places[0].replace("corpus", "heldout"), *texts, *indexes, "paths.data_dir=."]
+    elif read:
+        read = [*places, "toolset=bundled"]  # the paper's tools have to be fetched
     words = [f"experiment={name}", *read]
     for stage, swept in validate(compose("evaluate", words)).run.stages.items():
         chosen = [f"{key}={values[0]}" for key, values in swept.items()]
