@@ -109,13 +109,17 @@ def test_an_exception_is_a_result_and_a_user_error_is_raised(limits: Limits, cac
 
 
 def test_a_full_gpu_is_no_fault_of_the_tool() -> None:
-    """Its calls are halved with the batch in which they were written."""
+    """Nor of the model that asks, whose batch stays as it is."""
 
     def fill(text: str) -> Result:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(UserError, match=r"full in the tool's own model, with one call; finished work is kept: see"):
         ToolRuntime(Recorder(fill)).run(["a", "b"], [Document("d", "")] * 2)
+
+
+def test_no_calls_have_no_results() -> None:
+    assert ToolRuntime(Recorder()).run([], []) == []
 
 
 @pytest.mark.parametrize("answers", [["text"], [None], [Result(5)], []])  # type: ignore[arg-type]

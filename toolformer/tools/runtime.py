@@ -153,7 +153,7 @@ class ToolRuntime(Tool):
 
     def _tried(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:
         """The results of the first try; half as many calls at once where the tool's own model fills a GPU for the first time."""
-        size = min(self._part_size(len(inputs)), self._most or len(inputs))
+        size = min(self._part_size(len(inputs)), self._most or max(1, len(inputs)))
         try:
             return self._in_parts(size, inputs, documents)
         except Exception as error:
@@ -161,9 +161,10 @@ class ToolRuntime(Tool):
                 raise
             setting = f"tool.{self._key}.batch_size"
             if self._most or size == 1:
+                calls, lower = (f"{size} calls at once", f"set a lower {setting}, or ") if size > 1 else ("one call", "")
                 raise UserError(
-                    f"the GPU's memory is full in the tool's own model, with {size} calls at once; finished work is kept: set a "
-                    f"lower {setting}, or see with nvidia-smi what else uses the GPU"
+                    f"the GPU's memory is full in the tool's own model, with {calls}; finished work is kept: {lower}see with "
+                    "nvidia-smi what else uses the GPU"
                 ) from error
         from toolformer.lm.loading import release_memory
 

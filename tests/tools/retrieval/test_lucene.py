@@ -133,7 +133,7 @@ def test_prebuilt_indexes_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_other_indexes_store() -> None:
-    kilt = """{"id": "12", "contents": "Ghana\\nGhana is a country.Section::::History.\\nBULLET::::- Its <i>flag</i>",
+    kilt = """{"id": "12", "contents": "Ghana\\nGhana is a country.\\nSection::::History.\\nBULLET::::- Its <i>flag</i>",
         "wikipedia_id": "12", "wikipedia_title": "Ghana"}"""
     assert passage_of("12", kilt, 2.0) == Passage("12", "Ghana", "Ghana is a country. History. Its flag", 2.0)
     dpr = '{"id": "1", "contents": "\\"Aaron\\"\\nAaron is a prophet"}'
