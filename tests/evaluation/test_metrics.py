@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolformer.evaluation.metrics import task_metrics
+from toolformer.evaluation.metrics import COUNTED, task_metrics
 from toolformer.evaluation.suite import TaskResult
 from toolformer.statistics.intervals import Interval
 
@@ -14,7 +14,7 @@ def sample(score: float, tool: str | None = None, failed: str | None = None, **m
     return {
         "score": score, "tool": tool, "tools": tools, "failed": failed, "fault": False, "tokens": 10,
         "seconds": 0.5, "prompt_cut": 0, "family": None,
-        "results_begun": 0, "calls_in_calls": 0, **more
+        "results_begun": 0, "results_cut": 0, "calls_in_calls": 0, **more
     }  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def test_scores_with_and_without_a_call() -> None:
         "call_share/calculator": 0.4, "n_ac/calculator": 2, "score_ac/calculator": 50.0,
         "call_share/Calendar": 0.2, "n_ac/Calendar": 1, "score_ac/Calendar": 100.0,
         "failed_share": 0.2, "n_failed": 1, "n_failed/malformed call": 1, "n_faults": 0, "n_cut": 0,
-        "n_results_begun": 0, "n_calls_in_calls": 0,
+        "n_results_begun": 0, "n_results_cut": 0, "n_calls_in_calls": 0,
     }  # fmt: skip
 
 
@@ -42,23 +42,22 @@ def test_faults_cut_prompts_and_several_calls_are_counted_apart() -> None:
         sample(0, failed="no answer", prompt_cut=3, results_begun=2, calls_in_calls=1),
         sample(0, failed="no answer", fault=True),
         sample(100, "Calculator", tools=["Calculator", "Calendar", "Calculator"], prompt_cut=40),
-        sample(0, "Calendar", tokens=None, seconds=None, results_begun=1),
+        sample(0, "Calendar", tokens=None, seconds=None, results_begun=1, results_cut=4),
     ]
     found = task_metrics(result(samples))
     assert (found["n_failed"], found["n_faults"], found["n_cut"]) == (1, 1, 2)
     assert found["n_failed/no answer"] == found["n_faults/no answer"] == 1
     assert found["n_ac"] == 2
-    assert (found["n_results_begun"], found["n_calls_in_calls"]) == (3, 1)
+    assert (found["n_results_begun"], found["n_results_cut"], found["n_calls_in_calls"]) == (3, 4, 1)
     assert found["call_share/Calculator"] == 0.25 and found["call_share/Calendar"] == 0.5
     assert found["score_ac/Calculator"] == 100.0 and found["score_ac/Calendar"] == 50.0
     assert found["examples_per_second"] == 2.0, "only timed samples make the speed"
     # A model that does not tell, as lm-eval's own; what there is none of has no score.
-    unknown = dict.fromkeys(("tokens", "seconds", "prompt_cut", "results_begun", "calls_in_calls"))
+    unknown = dict.fromkeys(("tokens", "seconds", "prompt_cut", *COUNTED))
     found = task_metrics(result([sample(0, **unknown)]))
     assert found["n_ac"] == 0 and found["score_nc"] == 0.0
     assert not {
-        "n_results_begun",
-        "n_calls_in_calls",
+        *(f"n_{name}" for name in COUNTED),
         "n_cut",
         "score_ac",
         "seconds",

@@ -53,7 +53,9 @@ def test_a_missing_checkpoint_is_named() -> None:
 
 
 def test_a_missing_data_folder_is_named() -> None:
-    with pytest.raises(UserError, match=r"paths.data_dir is missing, below which tool.qa.implementation.\S+ is"):
+    with pytest.raises(
+        UserError, match=r"paths.data_dir is missing, below which tool.qa.implementation.\S+ is"
+    ):
         config("toolset=paper", "tools=[qa]")
 
 

@@ -114,7 +114,9 @@ def test_a_full_gpu_is_no_fault_of_the_tool() -> None:
     def fill(text: str) -> Result:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(UserError, match=r"full in the tool's own model, with one call; finished work is kept: see"):
+    with pytest.raises(
+        UserError, match=r"full in the tool's own model, with one call; finished work is kept: see"
+    ):
         ToolRuntime(Recorder(fill)).run(["a", "b"], [Document("d", "")] * 2)
 
 

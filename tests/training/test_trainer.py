@@ -174,7 +174,9 @@ def test_a_tokenizer_that_cannot_be_written_is_one_line(gpt2_folder: Path, tmp_p
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
         with (
-            pytest.raises(UserError, match=r"cannot write model .*; finished work is kept: name another folder"),
+            pytest.raises(
+                UserError, match=r"cannot write model .*; finished work is kept: name another folder"
+            ),
             checkpoints.saving(tmp_path / "model"),
         ):
             tokenizer.save_pretrained(tmp_path / "model")

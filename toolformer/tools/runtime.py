@@ -161,7 +161,9 @@ class ToolRuntime(Tool):
                 raise
             setting = f"tool.{self._key}.batch_size"
             if self._most or size == 1:
-                calls, lower = (f"{size} calls at once", f"set a lower {setting}, or ") if size > 1 else ("one call", "")
+                calls, lower = (
+                    (f"{size} calls at once", f"set a lower {setting}, or ") if size > 1 else ("one call", "")
+                )
                 raise UserError(
                     f"the GPU's memory is full in the tool's own model, with {calls}; finished work is kept: {lower}see with "
                     "nvidia-smi what else uses the GPU"
