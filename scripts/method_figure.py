@@ -6,6 +6,7 @@ Writes docs/method.svg: a text, the calls sampled at one of its positions with t
 trained model. The output is deterministic.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -22,7 +23,7 @@ WIDTH, LEFT = 860, 24
 GREY, ORANGE, BLACK = "#6b7280", "#c2410c", "#222222"
 
 
-def candidates() -> tuple[str, list[dict[str, Any]]]:
+def candidates() -> tuple[str, list[Mapping[str, Any]]]:
     """The text, and the distinct calls scored at the position, the largest gain first."""
     folder = answers.PUBLISHED / "generate" / ANNOTATION
     texts = {row["doc_id"]: row["text"] for row in read_table(folder / "dataset_plain.parquet").to_pylist()}
@@ -35,7 +36,7 @@ def candidates() -> tuple[str, list[dict[str, Any]]]:
     return texts[TEXT], sorted(distinct.values(), key=lambda row: -row["gain"])
 
 
-def answer() -> dict[str, Any]:
+def answer() -> Mapping[str, Any]:
     """An answer of the first Toolformer."""
     rows = min(answers.Answers().by_seed("Toolformer", "arithmetic").items())[1]
     return next(row for row in rows if row["id"] == QUESTION)
