@@ -178,7 +178,7 @@ def test_an_evaluation_says_whom_it_asked(smoke_runs: Path) -> None:
         assert run.made_from == ([] if system == "model" else [results.runs("train", data=data)[0].id])
         assert run.tasks["dateset"]["n"] == 4 and run.tasks["heldout_perplexity"]["n"] == 2
         assert run.facts["dtype"] == dtype_name("float32", "auto")
-        assert run.name.startswith(f"smoke: {SYSTEMS[system].title} {GOLDEN.name}")
+        assert run.name.startswith(SYSTEMS[system].title) and run.name.endswith(f": {GOLDEN.name}, smoke")
         samples = table(run, "samples/dateset")
         assert len(samples) == 4 and (system == "toolformer" or not any(row["tool"] for row in samples))
 
