@@ -180,8 +180,9 @@ def _current_job(name: str, config: DictConfig, arguments: Sequence[str]) -> Hyd
     overrides = [*search_path, *typed["task"]]
     if settings.mode != RunMode.MULTIRUN:
         return HydraJob(config, overrides)
-    differing = [override for override in overrides if override not in for_hydra(arguments)]
-    title = title_of(name, [argument for argument in arguments if _is_override(argument)])
+    given = for_hydra([argument for argument in arguments if _is_override(argument)])
+    differing = [override for override in overrides if override not in given]
+    title = title_of(name, given)
     return HydraJob(config, overrides, title, differing)
 
 
