@@ -19,7 +19,7 @@ UNDECIDING = {
     *("checkpoint", "dataset", "evaluation.samples", "model", "paths.data_dir", "paths.tasks_dir", "prompts"),
     *("tool.NAME.demonstrations", "tool.NAME.instruction", "tool.NAME.prompt", "trainer.deepspeed"),
     *(f"{corpus}.{key}" for corpus in ("corpus", "heldout") for key in ("path", "pattern", "paragraphs")),
-    "heldout_share",
+    *("heldout_limit", "heldout_share"),
     # Read a corpus as it is, or not at all; no annotation depends on titles.
     *(f"{corpus}.{key}" for corpus in ("corpus", "heldout") for key in ("strict", "title_field")),
     # The `seed` of an annotation.
@@ -32,7 +32,7 @@ UNDECIDING = {
     *("decoding.batch_size", "engine", "lm.device", "lm.graphs", "paths.cache", "tracking", "paths.root"),
     *("tool.NAME.batch_size", "tool.NAME.cache", "tool.NAME.timeout", "tool.NAME.tries", "tool.NAME.workers"),
     *("trainer.compile", "trainer.gradient_checkpointing", "trainer.keep_checkpoints", "trainer.log_every"),
-    *("trainer.micro_batch_size", "trainer.save_every", "evaluation.accept_faults"),
+    *("trainer.micro_batch_size", "trainer.processes", "trainer.save_every", "evaluation.accept_faults"),
     # Of other commands, and names.
     *("index", "like", "name", "paper", "run"),
 }
