@@ -147,7 +147,7 @@ def test_what_is_small_is_small_by_name() -> None:
         (["evaluate"], "run `toolformer train` first"),
         (["evaluate", "system=gpt"], "system is 'gpt'"),
         (["evaluate", "decoding.max_calls=0"], "decoding.max_calls is 0; Input should be greater"),
-        (["explain", "latest:toolformer"], "'latest:toolformer' is not a run; give an id, latest or latest:generate"),
+        (["explain", "latest:toolformr"], "'latest:toolformr' is not a run; give an id, latest or latest:SYSTEM (did you mean toolformer?)"),
         (["evaluate", "tool.calendar.fallback=serch"], "tool.calendar.fallback: there is no tool serch (did you mean search?)"),
         (["evaluate", "tool.calendar.k=-1"], "tool.calendar.k is -1; Input should be greater"),
         (["evaluate", "tool.search.fallback=qa", "decoding.constrain_tool_name=false"], "set decoding.constrain_tool_name=true"),
@@ -207,7 +207,7 @@ def test_configuration_and_commands_are_explained(capsys: Capture) -> None:
         assert f"\n  {command} " in overview and f"toolformer {command}" in shown(command, "--help")
     assert "\nseed: 3\n" in shown("generate", "--cfg", "job", "seed=3")
     text = shown("generate", "--help")
-    assert "  corpus.limit=null                 Only the first documents.\n" in text and "--multirun" in text
+    assert "  corpus.limit=null                 Read only the first N documents" in text and "--multirun" in text
     assert "corpus: ccnet, demo, demo_heldout, files, hub, jsonl, parquet" in text
     assert "\n  decoding.k=3 " in shown("evaluate", "--help", "decoding.k=3")
     assert "read by: train; with setting=paper: 2000" in shown("help", "trainer.max_steps")
