@@ -207,7 +207,9 @@ def test_configuration_and_commands_are_explained(capsys: Capture) -> None:
         assert f"\n  {command} " in overview and f"toolformer {command}" in shown(command, "--help")
     assert "\nseed: 3\n" in shown("generate", "--cfg", "job", "seed=3")
     text = shown("generate", "--help")
-    assert "  corpus.limit=null                 Read only the first N documents" in text and "--multirun" in text
+    assert (
+        "  corpus.limit=null                 Read only the first N documents" in text and "--multirun" in text
+    )
     assert "corpus: ccnet, demo, demo_heldout, files, hub, jsonl, parquet" in text
     assert "\n  decoding.k=3 " in shown("evaluate", "--help", "decoding.k=3")
     assert "read by: train; with setting=paper: 2000" in shown("help", "trainer.max_steps")
