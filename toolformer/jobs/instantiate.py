@@ -17,8 +17,6 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from toolformer.annotation.candidates import ToolSettings
-from toolformer.annotation.merge import Chance
-from toolformer.annotation.results import KeepRules
 from toolformer.calls import CallSyntaxError
 from toolformer.data import Bundled, Corpus, Document, FileCorpus, HubCorpus, assets, demo_corpus
 from toolformer.data.files import demo_file
@@ -43,6 +41,7 @@ from toolformer.tools.user.describe import Description
 from toolformer.tracking import MlflowLogger
 
 if TYPE_CHECKING:
+    from toolformer.annotation.results import KeepRules
     from toolformer.decoding.decoder import Decoder
 
 log = logging.getLogger(__name__)
@@ -314,6 +313,9 @@ def thresholds(config: Config) -> dict[str, float]:
 
 def keep_rules(config: Config) -> KeepRules:
     """How scored calls are filtered. UserError for a tool that is not in use, or a probability above 1."""
+    from toolformer.annotation.merge import Chance  # PyTorch, which a tool alone does not need
+    from toolformer.annotation.results import KeepRules
+
     shares = {key: share for key in config.tools if (share := config.tool[key].chance) is not None}
     chance = Chance(shares, config.seed)
     limit, drop_leaks = config.generate.limit_per_tool, config.filter.leak == "drop"

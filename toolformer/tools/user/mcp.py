@@ -27,7 +27,6 @@ from pydantic import TypeAdapter
 
 from toolformer.credentials import printable, shown_address, without_credentials
 from toolformer.errors import UserError, one_line
-from toolformer.lm.endpoint import MOST_BYTES
 from toolformer.step import NOTHING, Content, Words
 from toolformer.tools.base import Result
 from toolformer.tools.runtime import Seconds
@@ -48,6 +47,8 @@ logging.getLogger("mcp").setLevel(
 
 MAX_PARALLEL_CALLS = 8
 """Parallel calls of a tool."""
+MOST_BYTES = 1 << 24
+"""Maximum bytes of an answer or a line to read, as of an endpoint."""
 MOST_PAGES = 1000
 """Pages of a listing of tools."""
 PAUSE_SECONDS = 30.0
