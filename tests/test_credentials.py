@@ -65,6 +65,8 @@ def test_errors_of_others_name_no_key() -> None:
     for text in (
         f"bad api_key={SECRET}",
         f"Authorization: Basic {SECRET}",
+        f"{{'Authorization': 'Basic {SECRET}'}}",
+        f'{{"authorization": "{SECRET}"}}',
         f"--token='{SECRET} x'",
         f"sent Bearer {SECRET}!",
     ):

@@ -37,7 +37,9 @@ _IN_TEXT = re.compile(
 _ASSIGNED = re.compile(
     r"""(?<![\w.?&-])(?P<names>(?:-{0,2}[A-Za-z_][\w.-]*=)+)(?P<value>"[^"]*"|'[^']*'|[^\s"'=]\S*)"""
 )
-_HEADER = re.compile(r"""\b([Aa]uthorization["']?: *(?=[^\n])|[Bb]earer +(?=[^\s"',]{8}))([^\n"',]+)""")
+_HEADER = re.compile(
+    r"""\b([Aa]uthorization["']?: *["']?(?=[^\s"'])|[Bb]earer +(?=[^\s"',]{8}))([^\n"',]+)"""
+)
 _CLOSING = {"(": ")", "<": ">", "[": "]"}
 
 

@@ -229,6 +229,13 @@ def test_a_placeholder_is_no_date(tmp_path: Path, date: str) -> None:
     assert found.unread == {"`date` stands for an unknown date": 1}
 
 
+def test_a_placeholder_in_an_address_is_no_date(tmp_path: Path) -> None:
+    row = {"text": "a", "url": "https://a.org/1970/01/01/post", "date": "2020-05-05"}
+    assert [document.date for document in FileCorpus(jsonl(tmp_path, row), "jsonl")] == [
+        datetime.date(2020, 5, 5)
+    ]
+
+
 def test_a_date_after_the_latest_is_none(tmp_path: Path) -> None:
     path = jsonl(tmp_path, {"text": "a", "date": "2999-01-01"}, {"text": "b", "date": "2020-08-14"})
     found = FileCorpus(path, "jsonl")

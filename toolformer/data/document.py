@@ -116,7 +116,8 @@ def document_from_row(
 
     url = read("url_field", _text, "a text")
     latest = latest_date or _today()
-    date = date_from_url(url, latest) or read(
+    in_url = date_from_url(url, latest)
+    date = (in_url if in_url not in PLACEHOLDERS else None) or read(
         "date_field", lambda value: _known(_date(value), latest), "a date YYYY-MM-DD"
     )
     document = Document(
