@@ -90,7 +90,7 @@ def test_a_job_that_fails_elsewhere_is_one_line(pipeline: Path, refused: Refused
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["decodng.k=1,2"], "there is no key 'decodng.k' (did you mean decoding.k=1,2?)"),
+        (["decodng.k=1,2"], "there is no key 'decodng.k' (did you mean decoding.k=1,2"),
         (["seed=1,abc"], "seed=abc"),
         (["trainer.learning_rate=interval(0,1)"], "sweep type"),
         (["hydra/launcher=slrm"], "did you mean slurm?"),
