@@ -108,7 +108,7 @@ def test_what_is_small_is_small_by_name() -> None:
         (["generate", "seed=abc"], "seed=abc: Value 'abc' of type 'str' could not be converted to Integer"),
         (["evaluate", "corpus=jsnl"], "Could not find 'corpus/jsnl' (did you mean jsonl?); available options in 'corpus'"),
         (["evaluate", "experment=evidence"], "there is no key 'experment' (did you mean experiment?)"),
-        (["run", "experiment=smoke", "k=3"], "there is no key 'k' (did you mean decoding.k=3?); docs/keys.md has them all; see toolformer run --help"),
+        (["run", "experiment=smoke", "k=3"], "there is no key 'k' (did you mean decoding.k=3, tool.NAME.k=3?); docs/keys.md has them all; see toolformer run --help"),
         (["evaluate", "limit=8"], "there is no key 'limit' (did you mean evaluation.limit=8, heldout.limit=8?)"),
         (["evaluate", "env=hunter2"], "there is no key 'env'"),
         (["evaluate", "heldout=jsonl"], "to choose a file of the group corpus, write corpus@heldout=jsonl"),

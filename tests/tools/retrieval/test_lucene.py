@@ -175,4 +175,4 @@ def test_a_java_that_cannot_be_started_is_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "toolformer.cli", *words]
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 2 and "needs Java 21 or newer, and none can be started" in done.stderr
+    assert done.returncode == 2 and "needs Java 21 or newer, and none is found" in done.stderr
