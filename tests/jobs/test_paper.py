@@ -37,13 +37,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def words(place: Path, *more: str) -> list[str]:
+def words(place: Path, *more: str, root: str = "runs") -> list[str]:
     """Tools: made-up checkpoints of Atlas, and the small encyclopedia in place of KILT's Wikipedia."""
     articles = (
         f"tool.{tool}.implementation.retriever.articles_path={place}/articles.json"
         for tool in ("search", "qa")
     )
-    where = {"paths.root": "runs", "paths.data_dir": "data", "paths.cache": "cache", "corpus.path": "texts"}
+    where = {"paths.root": root, "paths.data_dir": "data", "paths.cache": "cache", "corpus.path": "texts"}
     atlas = [
         "tool@tool.qa=qa_atlas", f"tool.qa.implementation.tokenizer={place}/atlas/t5", "tool.qa.implementation.passages=2",
         f"tool.qa.implementation.checkpoint_path={place}/atlas/large", f"tool.qa.inference.checkpoint_path={place}/atlas/xxl",
@@ -86,8 +86,8 @@ def test_figure_4_of_local_models_in_one_command(place: Path) -> None:
 def test_every_table_of_the_paper(place: Path) -> None:
     members = "run.experiments=[table2,table,table8,table9,table10]"
     setting = ["experiment=paper", members, f"model={place}/gpt-j", "tools=[calculator,calendar,search,qa]"]
-    assert main(["run", *setting, *words(place)]) == 0
-    report = place / "runs" / "report" / "paper"
+    assert main(["run", *setting, *words(place, root="tables")]) == 0
+    report = place / "tables" / "report" / "paper"
     tables = {path.stem for path in report.glob("tables/table*.csv")}
     assert tables == {f"table{number}" for number in range(2, 11)}
     for number in range(3, 9):

@@ -93,8 +93,8 @@ def test_too_few_are_refused_with_the_largest_share(pipeline: Path, annotated: R
     there = len(rows(annotated, "documents_without_calls"))
     words = [*smoke_words(pipeline), f"dataset={annotated.id}"]
     said = refused("train", *words, "trainer.plain_share=0.99")
-    assert f"trainer.plain_share is 0.99, which for {n} texts asks for {99 * n}" in said
-    assert f"there are {there}: set it to " in said
+    assert f"trainer.plain_share is 0.99, which for {n} texts needs {99 * n} texts without calls" in said
+    assert f"only {there} exist: set it to " in said
     largest = said.partition("set it to ")[2].split()[0]
     assert main(["train", *words, f"trainer.plain_share={largest}"]) == 0
     assert Results(pipeline).runs("train")[0].metrics["plain_texts"] == there
