@@ -15,7 +15,7 @@ _DIGIT = re.compile(r"[^\D0-9]")
 """A digit of another script than ASCII's."""
 _FORMS = {0xFF01 + n: 0x21 + n for n in range(94)} | {0x3000: " ", 0x66A: "%", 0x66B: ".", 0x66C: ","}
 """Full-width letters, digits and signs of East Asian texts, and their blank; the signs in Arabic numbers."""
-DASHES = "\u2010\u2011\u2012\u2013\u207b\u2212\ufe63"
+DASHES = "\u02d7\u2010\u2011\u2012\u2013\u207b\u2212\u2796\ufe63"
 """Hyphens and dashes that are written for a minus; an em dash separates words."""
 _SIGNS = str.maketrans({**dict.fromkeys(DASHES, "-"), "\u2044": "/", "\u2215": "/"})
 _RAISED = re.compile(r"(?<=[0-9])[\u207a\u207b]?[\u00b2\u00b3\u00b9\u2070-\u2079]+")
@@ -23,13 +23,15 @@ _RAISED = re.compile(r"(?<=[0-9])[\u207a\u207b]?[\u00b2\u00b3\u00b9\u2070-\u2079
 _PART = re.compile("[\u00bc-\u00be\u2150-\u215e]")
 """A fraction that is one character, such as ½."""
 _MARKUP = (
-    (r"(?<=[0-9])\*\*(?=[-+]?[0-9])", "^"),  # Python's power
+    (r"(?<=[0-9])(?:\*\*|\s+\*\*\s+)(?=[-+]?[0-9])", "^"),  # Python's power
+    (r"\\(?:left|right)\b\s*", ""),
     (r"\*\*|(?<![^\W_])_+(?=[-$.0-9])|\\[()\[\]]|\\(?=[$%])", ""),  # **7**, _7_, \(7\), \$7
     (r"(?<=[0-9])(?:\{,\}|\\[,;:! ])(?=[0-9]{3})", ","),  # 1{,}234 and 1\,234
-    (r"\\[dt]?frac\s*([0-9])([0-9])(?![0-9])", r"\\frac{\1}{\2}"),
-    (r"(?<=[0-9])\s*\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r" \1/\2"),
-    (r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"\1/\2"),
-    (r"\\(?:boxed|text|mathbf|mathrm)\s*\{([^{}]*)\}", r"\1"),
+    (r"\\[cdt]?frac\s*([0-9])([0-9])(?![0-9])", r"\\frac{\1}{\2}"),
+    (r"(?<=[0-9])\s*\\[cdt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r" \1/\2"),
+    (r"\\[cdt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"\1/\2"),
+    (r"\{\s*([^{}]*?)\s*\\over\b\s*([^{}]*?)\s*\}", r"\1/\2"),
+    (r"\\(?:boxed|fbox|underline|emph|text|text(?:bf|it|rm)|math(?:bf|it|rm))\s*\{([^{}]*)\}", r"\1"),
     (r"\\(?:times|cdot)\b", "×"),
 )
 _EN_DASH = re.compile(r"(?<=[0-9])\s*\u2013\s*(?=[0-9])")
@@ -46,6 +48,9 @@ _MONEY = re.compile(rf"[{CURRENCY}₹]\s?-?\Z")
 _SIGN = re.compile(r"(?P<touching>-)\Z|(?P<apart>-\s+)\Z|(?<!\w)(?i:minus|negative)\s+\Z")
 _TWO_SIGNS = re.compile(r"(?:±|∓|\+/-|-\s*\(?)\s*\Z")
 _OPERAND = re.compile(r"[\w).%\]]\Z")
+_ARGUMENT = re.compile(r"\\[A-Za-z]+\s*(?:\[[^\]]*\])?\s*[\[{]\s*\Z")
+"""The beginning of the argument of another command of LaTeX, such as a root."""
+_BLANK_BEFORE_WORD = re.compile(r"[\u00a0\u2007\u2009\u202f](?=[^\W\d_])")
 _SIGN_IS_NEXT = re.compile(r"(?:\A|[:=(\[{\"'\u201c*~≈,;\n]|\b(?:is|are|was|were|be|equals?|to|of))\s*\Z")
 """The text before a minus that is a sign even with a space after it: not that of `x - 5` and `Total - 5 apples`."""
 
@@ -61,7 +66,7 @@ _SIZES = {
     "eighths": 8, "ninths": 9, "tenths": 10,
 }  # fmt: skip
 _POWER = re.compile(
-    r"(?:[eE]|\s*[×·⋅*xX]\s*10\s*\^\s*\{?\s*|(?P<bare>(?<=\b10)\s*\^\s*\{?\s*))(?P<exponent>[-+]?[0-9]+)\s*\}?(?!\w|\.[0-9])"
+    r"(?:[eE]|\s*(?:[×·⋅*xX]|times)\s*10\s*\^\s*\{?\s*|(?P<bare>(?<=\b10)\s*\^\s*\{?\s*))(?P<exponent>[-+]?[0-9]+)\s*\}?(?!\w|\.[0-9])"
 )
 _MOST_EXPONENT = 300
 """Larger powers of ten, which would fill the memory, are not read."""
@@ -69,13 +74,18 @@ _WORDS = {"hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "crore": 7, "bil
 _WORD = re.compile(rf"[ -]?({'|'.join(_WORDS)})s?\b", re.IGNORECASE)
 _LETTERS = {"k": 3, "K": 3, "M": 6, "mn": 6, "B": 9, "bn": 9}
 _LETTER = re.compile(rf"({'|'.join(_LETTERS)})(?![^\W_])")
-_MILLIONS_OF_MONEY = re.compile(r"m(?![^\W_])")
-_ANOTHER = re.compile(r"(?: and)? [0-9]")
-"""Digits after a word: 2 million 500 thousand."""
+_MILLIONS_OF_MONEY = re.compile(r" ?m(?![^\W_])")
+_ANOTHER = re.compile(
+    r"(?:(?: and)? [0-9]|,? (?:and )?[0-9]+ (?:hundred|thousand|million)\b"
+    r"|,?[ -](?:and )?(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|\w+ty)\b)"
+)
+"""What goes on after a word: 2 million 500 thousand, 2 thousand five hundred."""
 _UNREAD = re.compile(
     # What goes on as 1,2345 and 3,5; a date or a division; a time or ratio; 5'6; 5^2 and 5±1; a date; 1_00; 4c2; 10 k.
-    r"[.,][0-9]|/[0-9]|:[0-9]| : [0-9]|['\u2019\u2032][0-9]|\s*(?:\^|±|\+/-)|-[0-9]+[-/][0-9]|_[0-9]|[eE][-+][0-9]"
-    r"|(?![xX])[^\W\d_]+[0-9]| k(?!\w)"
+    r"[.,][0-9]|/-?[0-9]|:[0-9]| : [0-9]|['\u2019\u2032][0-9]|\s*(?:\^|±|\+/-)|-[0-9]+[-/][0-9]|_[0-9]|[eE][-+][0-9]"
+    r"|(?![xX])[^\W\d_]+[0-9]| [kK](?!\w)"
+    # A root, a function or a constant of LaTeX; sizes that are not read; thousandths.
+    r"|\s?\\(?:sqrt|pi|log|ln|exp|sin|cos|tan|binom)\b| ?(?:[Mm]io|[Mm]rd|mil)\b| ?[a-z]+(?:dred|sand|llion)ths?\b"
 )
 _BLANK_GROUP = re.compile(r" [0-9]{3}(?![0-9])")
 _RANGE = re.compile(rf"(?: ?(?:%|[^\W\d_]{{1,3}}))?(?P<join>-|\s+to\s+|-to-)[{CURRENCY}₹]?(?=\.?[0-9])")
@@ -104,6 +114,8 @@ def plain(text: str) -> str:
 
 def in_ascii(text: str) -> str:
     """A text whose numbers are written in ASCII: ½ is 1/2, 10⁴ is 10^4, \\frac{1}{2} is 1/2, without marks of Markdown and bullets."""
+    text = "".join(char for char in text if unicodedata.category(char) != "Cf")
+    text = _BLANK_BEFORE_WORD.sub(" ", text)
     text = _RAISED.sub(lambda power: f"^{unicodedata.normalize('NFKC', power[0])}", plain(text))
     text = _EN_DASH.sub("-", text)  # of a range; a hyphen between spaces subtracts
     text = re.sub(rf"(?<=[0-9])(?={_PART.pattern})", " ", text)
@@ -119,6 +131,8 @@ def first_numeral(text: str) -> Numeral | None:
     if found is None:
         return None
     before = text[max(0, found.start() - _SEEN) : found.start()]
+    if _ARGUMENT.search(before.removesuffix("-")):
+        return None
     sign, numeral = _sign(before), _unsigned(text, found.start(), is_money=bool(_MONEY.search(before)))
     if numeral is None or sign is None:
         return None
@@ -208,6 +222,7 @@ def _words(text: str, end: int, is_money: bool) -> tuple[int, int]:
 
 def _is_range(text: str, value: Fraction, end: int) -> bool:
     """Whether a number is the first of a range: 3-5 and 3 to 5, but not the subtraction 5-3."""
-    if (join := _RANGE.match(text, end)) is None or (last := _DIGITS.match(text, join.end())) is None:
+    if (join := _RANGE.match(text, end)) is None or (digits := _DIGITS.match(text, join.end())) is None:
         return False
-    return "to" in join["join"] or _value(last) > value
+    last = _unsigned(text, join.end(), is_money=False)
+    return "to" in join["join"] or (last.value if last else _value(digits)) > value

@@ -23,6 +23,8 @@ from toolformer.benchmarks.metrics import as_number, number_in, score_first_word
         # Powers of ten.
         (" 1e-3", "1/1000"), (" 4.2e1", "42"), (" 3 \\times 10^4", "30000"), (" 3 x 10^{4}", "30000"), (" 6\u00d710\u207b\u00b2", "3/50"),
         (" 10^4", "10000"), (" 10**4", "10000"), (" 10\u2074", "10000"),
+        (" 3 * 10 ** 4", "30000"), (" 6 times 10^4", "60000"), (" {3 \\over 4}", "3/4"), (" \\cfrac{1}{2}", "1/2"),
+        (" 12\u00a0million", "12000000"), (" \u00a33.5 m", "3500000"), (" -\u200b5", "-5"), (" \u27965", "-5"), (" \\textbf{7}", "7"),
         # Words for large numbers.
         (" 10k", "10000"), (" 1.2 million", "1200000"), (" 5 hundred thousand", "500000"), (" $1.5m", "1500000"), (" 1.5m", "3/2"),
         (" 2 and a half million", "2500000"), (" 3bn", "3000000000"), (" 2 lakh", "200000"), (" 2 dozen", "2"),
@@ -40,6 +42,8 @@ def test_a_number_is_read_whole(completion: str, value: str) -> None:
 @pytest.mark.parametrize(
     "completion",
     [
+        " 1/-2", " \\frac{1}{-2}", " -\\left(5\\right)", " \\sqrt{16}", " \\sqrt[3]{8}", " 2\\pi", " \\frac{\\frac{1}{2}}{3}", " 1.5 K",
+        " 1.2 Mio", " 2 thousand five hundred", " 3 million, 200 thousand", " 5 thousandths", " 1e3-2e3",
         " 3-5", " 3\u20135", " 3 \u2013 5", " $3-$5", " 3%-5%", " 3 to 5", " 3 cm to 5 cm", " between 3 and 5", " 12:30", " 2:1", " 2 : 1",
         " 3/4/2020", " 2020-05-14", " 1.2.3", " 192.168.1.1", " 5'6\"", " 0x1F", " 4c2", " \u00b15", " 5 \u00b1 1", " x - 5", " Total - 5",
         " --5", " 5^2", " 2\u00b3", " 10^x", " 1e400", " 1e5.5", " 1,2345", " 3,5", " 5,000,00", " 10 000", " 1 234 567", " 10 k",
