@@ -25,7 +25,7 @@ def written(folder: Path, name: str, content: str) -> str:
         ("name: no", "name"), ("name: On", "name"), ("name: 12:30", "name"), ("dataset: 0123", "dataset"), ("model: 1_000", "model"),
         ("checkpoint: 0x1F", "checkpoint"), ("checkpoint: 12345e67", "checkpoint"), ("corpus: {path: 1e3}", "corpus.path"),
         ("corpus:\n  text_field: yes", "corpus.text_field"), ("heldout: {split: off}", "heldout.split"),
-        ("tool: {calculator: {name: true}}", "tool.calculator.name"),
+        ("tool: {calculator: {name: true}}", "tool.calculator.name"), ("tools: [no]", "tools"), ("benchmarks: [1e3]", "benchmarks"),
     ],
 )  # fmt: skip
 def test_a_text_that_yaml_takes_for_something_else_is_refused(tmp_path: Path, line: str, key: str) -> None:

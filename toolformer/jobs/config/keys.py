@@ -29,6 +29,7 @@ class Key:
     meaning: str
     default: Any
     is_text: bool
+    """Whether it is a text or a list of texts."""
     readers: tuple[str, ...]
     """The stages or commands that read it, the one that it is listed with first."""
 
@@ -70,7 +71,10 @@ def all_keys() -> tuple[Key, ...]:
             elif "$ref" in part:
                 yield from visit(part["$ref"].rpartition("/")[2], f"{path}.")
             else:
-                kinds = {kind.get("type") for kind in (part, *part.get("anyOf", ()))}
+                kinds = {
+                    kind.get("items", {}).get("type") if kind.get("type") == "array" else kind.get("type")
+                    for kind in (part, *part.get("anyOf", ()))
+                }
                 default = part.get("default", {"object": {}, "array": []}.get(part.get("type"), MISSING))
                 meaning = " ".join(part.get("description", inherited.get(name, "")).split())
                 stages = readers.get(path.partition(".")[0], (EVERY,))
@@ -94,7 +98,7 @@ def sections() -> list[str]:
 
 
 def is_text(name: str) -> bool:
-    """Whether the value of a key is a text. Of a tool's arguments the schema has no type, and paths are texts."""
+    """Whether the value of a key is a text or a list of texts. Of a tool's arguments the schema has no type, and paths are texts."""
     if name == "evaluation.samples" or (name.startswith("tool.") and name.endswith("_path")):
         return True
     name = re.sub(r"^tool\.\w+\.", "tool.NAME.", name)

@@ -77,14 +77,16 @@ def _check(node: yaml.MappingNode, above: str, path: Path) -> None:
         key = f"{above}.{name.value}" if above else str(name.value)
         if isinstance(value, yaml.MappingNode):
             _check(value, key, path)
-        elif (
-            isinstance(value, yaml.ScalarNode)
-            and value.style is None
-            and is_text(key)
-            and "${" not in value.value
-        ):
-            read = OmegaConf.create(f"value: {value.value}").value if value.value.strip() else None
-            if read is not None and not isinstance(read, str) and str(read) != value.value:
-                raise UserError(
-                    f"{path}: {key}: {value.value} is read as {read}; put it in quotes: {name.value}: '{value.value}'"
-                )
+        elif is_text(key):
+            for entry in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                _check_text(entry, key, f"{name.value}: " if entry is value else "", path)
+
+
+def _check_text(node: yaml.Node, key: str, before: str, path: Path) -> None:
+    if not isinstance(node, yaml.ScalarNode) or node.style is not None or "${" in node.value:
+        return
+    read = OmegaConf.create(f"value: {node.value}").value if node.value.strip() else None
+    if read is not None and not isinstance(read, str) and str(read) != node.value:
+        raise UserError(
+            f"{path}: {key}: {node.value} is read as {read}; put it in quotes: {before}'{node.value}'"
+        )

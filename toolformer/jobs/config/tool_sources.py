@@ -26,7 +26,7 @@ FUNCTION = "toolformer.tools.user.functions.FunctionTool"
 MCP = "toolformer.tools.user.mcp.McpTool"
 
 
-@dataclass(config=ConfigDict(extra="forbid", coerce_numbers_to_str=True))
+@dataclass(config=ConfigDict(extra="forbid"))
 class Source(McpServer):
     """An entry of `tool_sources`; a text alone is its `url` if it begins with http, else its `python`."""
 
@@ -81,7 +81,10 @@ def _read(entry: Any) -> Source:
     try:
         source = TypeAdapter(Source).validate_python(dict(entry))
     except ValidationError as error:
-        raise UserError(first_error(error)) from error
+        is_text = (
+            error.errors()[0]["type"] == "string_type"
+        )  # YAML's 1.10 and 0123, which would be written 1.1 and 83
+        raise UserError(f"{first_error(error)}{'; put it in quotes' if is_text else ''}") from error
     if sum(name is not None for name in (source.python, source.command, source.url)) != 1:
         raise UserError("name exactly one of python, command and url")
     # Not shown: it may hold a secret.
