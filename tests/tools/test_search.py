@@ -100,7 +100,7 @@ def test_articles_may_begin_with_a_byte_order_mark(articles_file: Path) -> None:
 
 
 def test_articles_come_clean_and_a_broken_file_is_one_line(articles_file: Path) -> None:
-    row = {"title": "A\ud800", "extract": "''Two'' &amp; <b>three</b>\n{{note}}\n== four ==\n\ud800"}
+    row = {"title": "A\ud800", "extract": "'''Two''' &amp; <b>three</b>\n{{note}}\n== four ==\n\ud800"}
     articles_file.write_text(json.dumps([row, {"title": "B", "extract": None}]))
     assert articles(articles_file) == [Passage("A?", "A?", "Two & three four ?")]
     for content, said in (
@@ -121,7 +121,9 @@ def test_articles_come_clean_and_a_broken_file_is_one_line(articles_file: Path) 
         "if a < b == c and d > e", "a List<String> and a Map<String, Integer>", "every x with a <x and x> b", "a <b and c> d",
         "template<typename T> class Stack", "<office@harbour.example>", "https://shop.example/list?page=2&copy=3&sect=5",
         "Hello {{ user.name }}", "an empty text is '' and a quote 'It''s'", "== compares and === compares ==", "Option<A>",
-        "path::Section::::y",
+        "path::Section::::y", "a List<Source> of it", "cp <source> <target>", "ln -s <source> <link>", "a Vec<p> here", "use </p> here",
+        "The `<p>` tag ends with `</p>`", "x[[y]] <- '' and {{x}}", "def f(): '''hello''' + ''", "m = [[1, 2]]; '''doc'''; ''",
+        "x = [[a long text]] .. ''", "``` <b>x</b> {{y}} ```", "`== x ==`",
     ],
 )  # fmt: skip
 def test_what_only_looks_like_markup_is_text(text: str) -> None:
@@ -133,6 +135,8 @@ def test_what_only_looks_like_markup_is_text(text: str) -> None:
     [
         ("<b>bold</b> &amp; <A HREF='x'>link</A><br/>new", "bold & link new"),
         ("== History ==\n'''Danube''', a ''river'' {{note}}", "History Danube , a river"),
+        ("'''Danube''' is a [[river]] {{note}}", "Danube is a [[river]]"),
+        ("<p>one</p><p>two<br>three", "one two three"),
         ("Section::::History.\nBULLET::::- one", "History. one"),
         ("the block &lt;div&gt;", "the block <div>"),
     ],

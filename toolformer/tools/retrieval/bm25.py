@@ -41,7 +41,7 @@ class BM25(Retriever):
     The index is opened, or built, at the first query. `UserError` if the folder is not an index of this backend.
     """
 
-    VERSION = 3
+    VERSION = 4
     articles_path: Annotated[str | None, Content()] = None
     """A JSON file of articles (title, extract); None is the bundled Wikipedia summaries."""
     index_path: Annotated[str | None, Content()] = None

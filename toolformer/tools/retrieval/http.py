@@ -39,7 +39,7 @@ BATCH = 64
 class HttpRetriever(Retriever):
     """A retriever served over HTTP. `Fault` if the server does not answer as it should; `UserError` without an address."""
 
-    VERSION = 2
+    VERSION = 3
     is_remote = True
     url: str = ""
     """The server's address, such as http://127.0.0.1:8000; `/retrieve` is added."""

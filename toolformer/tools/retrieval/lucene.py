@@ -54,7 +54,7 @@ class Lucene(Retriever):
     Java, Pyserini, the index or the network is missing.
     """
 
-    VERSION = 3
+    VERSION = 4
     index_path: Annotated[str | None, Content()] = None
     """An index made by `toolformer index`, or any Lucene index by Anserini or Pyserini that stores the raw documents;
     overrides `prebuilt`."""

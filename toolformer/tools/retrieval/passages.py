@@ -27,23 +27,30 @@ SHINGLE = 8
 SPARE = 3
 """Extra passages to retrieve, since a document's own article is removed afterwards; more if needed."""
 TITLE_WORDS = 8
-_PAIRED = (
+_TAGS = (
     "a abbr b bdi bdo big blockquote body caption center cite code col colgroup del dfn div dl em figcaption figure font footer "
     "h1 h2 h3 h4 h5 h6 head header html i ins kbd main mark nav ol pre q rp rt ruby s samp script section small span strike "
     "strong style sub sup svg table tbody tfoot thead time title tt u ul var video gallery math noinclude nowiki onlyinclude "
-    "poem ref references syntaxhighlight timeline"
+    "poem ref references syntaxhighlight timeline br dd dt hr img li link meta p source td th tr wbr"
 ).split()
-_SINGLE = "br dd dt hr img li link meta p source td th tr wbr".split()
+_BREAKS = ("br", "hr", "wbr")
+_CODE = r"```.*?```|`[^`\n]+`"
 _TAG = re.compile(
-    rf"<(/?)({'|'.join([*_PAIRED, *_SINGLE])})"
+    rf"{_CODE}|<(/?)({'|'.join(_TAGS)})"
     r"((?:\s+[\w:-]{1,40}\s*=\s*(?:\"[^\"<>]{0,500}\"|'[^'<>]{0,500}'|[^\s\"'<>]{1,200}))*)\s*(/?)>",
-    re.IGNORECASE,
+    re.IGNORECASE | re.DOTALL,
 )
+"""A tag, or code between backquotes."""
 _ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,30}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
 """With its semicolon: without one, `&copy=` is part of an address."""
-_WIKI = re.compile(r"\[\[\w[^\[\]\n]*\]\]|^(={2,6})[^=\n]+\1[ \t]*$|'''\w[^'\n]*'''", re.MULTILINE)
-"""What only a wiki's source text has: a link, a heading on its own line, bold letters."""
-_WIKI_MARKS = re.compile(r"\{\{[^{}]{0,500}\}\}|^={2,6}|={2,6}[ \t]*$|'{2,}", re.MULTILINE)
+_HEADING = re.compile(rf"{_CODE}|^(={{2,6}})([^=\n]+)\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_WIKI = (
+    _HEADING,
+    re.compile(r"(?<![\w)\]])\[\[[^\W\d_][^\[\]\n]*\]\]"),
+    re.compile(r"(?<!')'''\w[^'\n]*'''(?!')"),
+)
+"""What a wiki's source text has: headings on a line of their own, links, bold letters. Programs may have one of them."""
+_WIKI_MARKS = re.compile(rf"{_CODE}|\{{\{{[^{{}}]{{0,500}}\}}\}}|'{{2,}}", re.DOTALL)
 _KILT_MARKS = re.compile(r"^[ \t]*(?:Section|BULLET)::::-?", re.MULTILINE)
 
 
@@ -73,17 +80,24 @@ class Retriever(Part, ABC):
 def clean(text: str) -> str:
     """Plain text on one line: HTML's tags, KILT's marks and, of a wiki's source text, its marks removed; blanks collapsed.
 
-    What only looks like markup is text: `List<String>`, `a <x and x> b`, an address.
+    A tag is one with attributes or a closing slash, one of a pair that are both in the text, or a line break. A heading on
+    a line of its own is a wiki's; templates and quotes are where a text has two of `_WIKI`. All else is text, as is all between
+    backquotes: `List<String>`, `a <x and x> b`, `x[[1]]`.
     """
-    closed = {tag[2].lower() for tag in _TAG.finditer(text) if tag[1]}
+    tags = [tag for tag in _TAG.finditer(text) if tag[2]]
+    opened = {tag[2].lower() for tag in tags if not tag[1]}
+    paired = {tag[2].lower() for tag in tags if tag[1]} & opened
 
     def blank(tag: re.Match[str]) -> str:
         _, name, attributes, ending = tag.groups()
-        return " " if attributes or ending or name.lower() in closed or name.lower() in _SINGLE else tag[0]
+        is_tag = name and (attributes or ending or name.lower() in paired or name.lower() in _BREAKS)
+        return " " if is_tag else tag[0]
 
     text = _KILT_MARKS.sub(" ", _TAG.sub(blank, text))
-    if _WIKI.search(text):
-        text = _WIKI_MARKS.sub(" ", text)
+    prose = re.sub(_CODE, " ", text, flags=re.DOTALL)
+    if sum(bool(mark.search(prose)) for mark in _WIKI) > 1:
+        text = _WIKI_MARKS.sub(lambda mark: mark[0] if mark[0].startswith("`") else " ", text)
+    text = _HEADING.sub(lambda heading: heading[2] or heading[0], text)
     return plain_line(_ENTITY.sub(lambda entity: html.unescape(entity[0]), text))
 
 
