@@ -224,8 +224,8 @@ def test_a_run_with_a_changed_record_counts_nowhere(results: Results, damage: Ca
     assert made(results, step(a=1), facts={"k": 10}) == run_id and results.damaged("evaluate") == []
 
 
-def test_a_record_without_a_digest_counts_by_its_key(results: Results) -> None:
-    """Runs of earlier releases have none."""
+def test_a_record_of_release_0_3_counts_by_its_key(results: Results) -> None:
+    """It has no digest."""
     path = results.root / "evaluate" / made(results, step(a=1)) / "step.json"
     record = json.loads(path.read_text())
     del record["digest"]
@@ -233,6 +233,27 @@ def test_a_record_without_a_digest_counts_by_its_key(results: Results) -> None:
     assert results.done(step(a=1))
     path.write_text(json.dumps({**record, "settings": {"a": 2}}))
     assert results.done(step(a=1)) is None and results.runs("evaluate") == []
+
+
+def test_a_record_of_a_later_release_has_its_digest(results: Results) -> None:
+    later = Step("evaluate", 3, {})
+    path = results.root / "evaluate" / made(results, later) / "step.json"
+    record = json.loads(path.read_text())
+    del record["digest"]
+    path.write_text(json.dumps(record))
+    assert results.done(later) is None and results.damaged("evaluate") == [later.key()]
+
+
+@pytest.mark.parametrize("name", [b"others", b"", b"min\xff"])
+def test_a_run_with_a_changed_name_counts_nowhere(results: Results, name: bytes) -> None:
+    """One changed byte would move it to another experiment."""
+    run_id = made(results, step(), experiment="mine")
+    made(results, step(), experiment="others")
+    mine = next(file for file in results.path(step()).glob("names/*") if file.read_text() == "mine")
+    mine.write_bytes(name)
+    assert results.runs("evaluate") == [] and results.damaged("evaluate", "mine") == [run_id]
+    assert made(results, step(), experiment="mine") == run_id
+    assert results.get(run_id).experiments == {"mine", "others"}
 
 
 def test_the_next_run_ends_one_that_was_killed(results: Results) -> None:

@@ -117,6 +117,8 @@ class Folder:
         self._write(STEP, self._record)
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
         atomic_write(self.path / CONFIG, text.encode("utf-8", "replace"))
+        for changed in names_in(self.path)[1]:
+            changed.unlink(missing_ok=True)
         if self.info.experiment:
             add_name(self.path, self.info.experiment)
         self.listener.begin(self)
@@ -209,12 +211,28 @@ def record_digest(record: Mapping[str, Any]) -> str:
 
 def add_name(folder: Path, experiment: str) -> None:
     """Notes that an experiment of this name asked for a run; not in a folder that may only be read."""
-    # By a hash, since a name may hold what a file's must not.
-    path = folder / NAMES / hashlib.sha256(experiment.encode()).hexdigest()[:16]
+    path = folder / NAMES / _name_file(experiment)
     if not path.exists() and os.access(folder, os.W_OK):
         with writing(path):
             path.parent.mkdir(exist_ok=True)
         atomic_write(path, experiment.encode())
+
+
+def names_in(folder: Path) -> tuple[list[str], list[Path]]:
+    """The experiments that asked for a run, and the files of such names that were changed since."""
+    try:
+        files = {
+            path: path.read_bytes().decode(errors="replace") for path in (folder / NAMES).glob("[0-9a-f]*")
+        }
+    except OSError:
+        return [], []
+    changed = [path for path, name in files.items() if path.name != _name_file(name)]
+    return [name for path, name in files.items() if path not in changed], changed
+
+
+def _name_file(experiment: str) -> str:
+    """By a hash, since a name may hold what a file's must not; it also says whether the text was changed."""
+    return hashlib.sha256(experiment.encode()).hexdigest()[:16]
 
 
 def read_json(path: Path) -> dict[str, Any]:

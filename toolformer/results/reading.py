@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from toolformer.errors import UserError
-from toolformer.results.folder import read_json, record_digest
-from toolformer.results.run import LOCK, NAMES, RESULT, STATUSES, STEP, Run
+from toolformer.results.folder import names_in, read_json, record_digest
+from toolformer.results.run import LOCK, RESULT, STATUSES, STEP, Run
 from toolformer.step import Step
 from toolformer.storage import acquired, lock_file
+
+LAST_WITHOUT_DIGEST = 2
+"""The version of the steps in release 0.3, whose `step.json` has no digest."""
 
 
 def read_run(folder: Path) -> Run | None:
@@ -22,15 +25,17 @@ def read_run(folder: Path) -> Run | None:
     try:
         if result and result.get("digest") != record_digest(result):  # it was changed, or is half written
             result = {}
-        run = _run(folder, record, result)
-        # Before 0.4 `step.json` had no digest.
-        is_whole = record.get("digest", digest := record_digest(record)) == digest
-        return run if is_whole and run.step.key() == folder.name else replace(run, status="DAMAGED")
+        names, changed = names_in(folder)
+        run = _run(folder, record, result, names)
+        without = run.step.version <= LAST_WITHOUT_DIGEST and "digest" not in record
+        is_whole = without or record.get("digest") == record_digest(record)
+        is_whole &= run.step.key() == folder.name and not changed
+        return run if is_whole else replace(run, status="DAMAGED")
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
-def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> Run:
+def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any], names: Iterable[str]) -> Run:
     ended = result.get("ended") or record.get("ended")
     status = str(record.get("status"))
     if status != "RUNNING" or not _is_locked(folder):
@@ -49,7 +54,7 @@ def _run(folder: Path, record: Mapping[str, Any], result: Mapping[str, Any]) -> 
         tasks={str(task): _metrics(values) for task, values in mapping(result.get("tasks")).items()},
         facts={**mapping(record.get("facts")), **mapping(result.get("facts"))},
         command=str(record.get("command", "")),
-        experiments=frozenset(names_of(folder)),
+        experiments=frozenset(names),
         digests={str(name): str(digest) for name, digest in mapping(result.get("digests")).items()},
         questions={
             str(data["name"]): str(data["digest"])
@@ -74,14 +79,6 @@ def _moment(text: str) -> datetime.datetime:
 def mapping(value: Any) -> Mapping[str, Any]:
     """The value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
-
-
-def names_of(folder: Path) -> Iterable[str]:
-    """The experiments that asked for the run in a folder."""
-    try:
-        return [entry.read_text(encoding="utf-8") for entry in (folder / NAMES).glob("[0-9a-f]*")]
-    except (OSError, ValueError):
-        return ()
 
 
 def _is_locked(folder: Path) -> bool:

@@ -20,8 +20,8 @@ from filelock import FileLock
 
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError, near
-from toolformer.results.folder import Folder, Listener, RunInfo, add_name, read_json, write_record
-from toolformer.results.reading import mapping, names_of, read_run
+from toolformer.results.folder import Folder, Listener, RunInfo, add_name, names_in, read_json, write_record
+from toolformer.results.reading import mapping, read_run
 from toolformer.results.run import LOCK, RESULT, RUN_STEPS, STEP, Run, newest_first
 from toolformer.step import Step
 from toolformer.storage import acquired, lock_file, remove_leftovers, safe_join, sha256
@@ -90,11 +90,16 @@ class Results:
         ]
 
     def damaged(self, stage: str, experiment: str | None = None) -> list[str]:
-        """The ids of the runs of a stage whose records are damaged, of this experiment: they count nowhere."""
+        """The ids of the runs of a stage whose records are damaged, of this experiment or maybe so: they count nowhere."""
+
+        def is_asked(folder: Path) -> bool:
+            names, changed = names_in(folder)
+            return experiment is None or experiment in names or bool(changed)
+
         return [
             folder.name
             for folder in sorted(_folders(self.root / stage))
-            if (experiment is None or experiment in names_of(folder))
+            if is_asked(folder)
             and any(
                 (folder / f"{name}{packed}").exists() for name in (STEP, RESULT) for packed in ("", ".gz")
             )
