@@ -41,6 +41,29 @@ def atomic_write(path: Path, data: bytes) -> None:
         temporary.write_bytes(data)
 
 
+def write_line(path: Path, text: str) -> None:
+    """Writes a line, and its SHA-256 as a second one: `read_line` reads it."""
+    atomic_write(path, _with_digest(text))
+
+
+def read_line(path: Path) -> str | None:
+    """The line that `write_line` wrote; None if there is none. ValueError if it was changed, or cannot be read."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read") from error
+    text = data.decode().partition("\n")[0]
+    if data != _with_digest(text):
+        raise ValueError(f"{path} was changed")
+    return text
+
+
+def _with_digest(text: str) -> bytes:
+    return f"{text}\n{hashlib.sha256(text.encode()).hexdigest()}\n".encode()
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yields a path to write to, which becomes `path` when the block ends without an exception.

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -86,14 +87,37 @@ def test_a_claim_is_ours_alone(tmp_path: Path) -> None:
         ShardStore(tmp_path / "file").lock("one")
 
 
-@pytest.mark.parametrize("text", ["", "half"])
-def test_a_damaged_floor_is_named_where_shards_depend_on_it(tmp_path: Path, text: str) -> None:
+def rewrite(path: Path, old: str, new: str) -> None:
+    path.write_text(path.read_text().replace(old, new))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_text(""),
+        lambda path: rewrite(path, "0.5", "0.1"),
+        lambda path: rewrite(path, "0.5", "nan"),
+        lambda path: (path.unlink(), path.mkdir()),
+        Path.unlink,
+    ],
+)
+def test_a_damaged_floor_is_named_where_shards_depend_on_it(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
     store = ShardStore(tmp_path)
     store.require_floor(0.5)
-    (tmp_path / "floor").write_text(text)
-    store.require_floor(0.25)
-    assert store.floor == 0.25  # no shard yet
+    assert store.floor == 0.5
     store.write("one", [ROW], RECORD)
-    (tmp_path / "floor").write_text(text)
-    with pytest.raises(UserError, match="floor is damaged; write the score.floor into it"):
-        store.require_floor(0.25)
+    damage(tmp_path / "floor")
+    with pytest.raises(UserError, match="floor is damaged or gone; put it back, or remove"):
+        store.require_floor(0.75)
+
+
+def test_a_damaged_floor_without_shards_is_written_again(tmp_path: Path) -> None:
+    store = ShardStore(tmp_path)
+    (tmp_path / "floor").write_text("half")
+    store.require_floor(0.25)
+    assert store.floor == 0.25
+    (tmp_path / "other" / "floor").mkdir(parents=True)
+    with pytest.raises(UserError, match="cannot write floor"):
+        ShardStore(tmp_path / "other").require_floor(0.25)

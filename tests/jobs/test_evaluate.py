@@ -15,6 +15,7 @@ from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.jobs.evaluate import first_day
 from toolformer.results import Results, Run
+from toolformer.storage import write_line
 from toolformer.training import checkpoints
 
 HELDOUT = ["benchmarks=[heldout_perplexity]", "corpus@heldout=jsonl"]
@@ -40,18 +41,28 @@ def test_all_answers_of_a_folder_are_of_its_first_day(tmp_path: Path, answering_
     first = run_stage("evaluate", config(tmp_path, *more, "evaluation.limit=2"))
     assert first.facts["day"] == datetime.date.today().isoformat()
     (day,) = tmp_path.glob("answer/*/day")
-    day.write_text("2031-03-01\n")
+    write_line(day, "2031-03-01")
     done = run_stage("evaluate", config(tmp_path, *more, "evaluation.limit=4"))
     assert done.facts["day"] == "2031-03-01"
     days = {task: {row["call_result"] for row in rows(done, task)} for task in ("svamp", "dateset")}
     assert "Today is Saturday, March 1, 2031." in days["svamp"] - days["dateset"]
 
 
-@pytest.mark.parametrize("content", [b"", b"2031-0", b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"2031-0", b"2016-11-29\n", b"\xff"])
 def test_a_damaged_day_is_replaced_by_today(tmp_path: Path, content: bytes, caplog: Log) -> None:
     (tmp_path / "day").write_bytes(content)
     assert first_day(tmp_path) == datetime.date.today() == first_day(tmp_path)
     assert [message.partition(" holds")[0] for message in caplog.messages] == [f"evaluate: {tmp_path}/day"]
+
+
+def test_one_digit_of_a_day_is_not_changed_unseen(tmp_path: Path) -> None:
+    write_line(tmp_path / "day", "2026-11-29")
+    assert first_day(tmp_path) == datetime.date(2026, 11, 29)
+    (tmp_path / "day").write_text((tmp_path / "day").read_text().replace("2026", "2016"))
+    assert first_day(tmp_path) == datetime.date.today()
+    (tmp_path / "other" / "day").mkdir(parents=True)
+    with pytest.raises(UserError, match="cannot write day"):
+        first_day(tmp_path / "other")
 
 
 def test_samples_by_id(tmp_path: Path, tiny_folder: Path, refused: Refused) -> None:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,17 @@ from filelock import FileLock
 
 from toolformer.data.parquet import read_table
 from toolformer.errors import UserError, one_line
-from toolformer.storage import acquired, atomic_file, atomic_write, lock_file, locked, sha256, writing
+from toolformer.storage import (
+    acquired,
+    atomic_file,
+    atomic_write,
+    lock_file,
+    locked,
+    read_line,
+    sha256,
+    write_line,
+    writing,
+)
 from toolformer.tools.runtime import Usage
 
 CALL = {"name": pa.string(), "input": pa.string(), "quoted": pa.bool_(), "result": pa.string()}
@@ -71,28 +81,25 @@ class ShardStore:
 
     @property
     def floor(self) -> float | None:
-        """The lowest τ_f in nats that the shards' losses serve; None if it was not recorded.
+        """The lowest τ_f in nats that the shards' losses serve; None before there are shards.
 
-        UserError if the record is damaged: of shards that are there, nothing else tells.
+        UserError if the record is damaged or gone: of shards that are there, nothing else tells.
         """
         path = self.folder / "floor"
-        try:
-            return float(path.read_bytes())
-        except FileNotFoundError:
+        with suppress(ValueError):
+            if recorded := read_line(path):
+                return float(recorded)
+        if not any(self.folder.glob("*.sha256")):
             return None
-        except ValueError:
-            if not any(self.folder.glob("*.sha256")):
-                return None
-            raise UserError(
-                f"{path} is damaged; write the score.floor into it with which the annotation began, or remove {self.folder}, "
-                "and the same command annotates again"
-            ) from None
+        raise UserError(
+            f"{path} is damaged or gone; put it back, or remove {self.folder}, and the same command annotates again"
+        )
 
     def require_floor(self, floor: float) -> None:
         """Records the floor of new shards. UserError if that of the present ones is higher."""
         with locked(self._claim_path("floor")):
             if self.floor is None:
-                atomic_write(self.folder / "floor", repr(floor).encode())
+                write_line(self.folder / "floor", repr(floor))
         recorded = self.floor
         if recorded is not None and recorded > floor:
             raise UserError(

@@ -36,7 +36,7 @@ from toolformer.jobs.job import Job
 from toolformer.jobs.outputs import model_folder
 from toolformer.results import Dataset, Folder, Results, Run
 from toolformer.results.provenance import model_name
-from toolformer.storage import atomic_file, atomic_write
+from toolformer.storage import atomic_file, atomic_write, read_line, write_line
 from toolformer.tools.identity import model_files
 from toolformer.tools.runtime import Usage, added, log_faults, usages
 from toolformer.tools.runtime import metrics as tool_metrics
@@ -298,14 +298,14 @@ class Work:
 def first_day(folder: Path) -> datetime.date:
     """The day on which answers in this folder were first asked for: all of them are of one day."""
     path = folder / "day"
-    if path.exists():
-        try:
-            return datetime.date.fromisoformat(path.read_bytes().decode().strip())
-        except ValueError:
-            # Each answer is stored under the date that it was given for: none of another day is used.
-            log.warning("evaluate: %s holds no day; questions without a date are asked as of today", path)
+    try:
+        if recorded := read_line(path):
+            return datetime.date.fromisoformat(recorded)
+    except ValueError:
+        # Each answer is stored under the date that it was given for: none of another day is used.
+        log.warning("evaluate: %s holds no day; questions without a date are asked as of today", path)
     today = datetime.date.today()
-    atomic_write(path, f"{today.isoformat()}\n".encode())
+    write_line(path, today.isoformat())
     return today
 
 
