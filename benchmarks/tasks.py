@@ -62,7 +62,7 @@ def day_of(doc: Doc) -> str | None:
         )
     except ValueError:
         raise _refused(doc, f"field `current_date` is {reprlib.repr(value)}; it must be YYYY-MM-DD") from None
-    return f"{day:%Y-%m-%d}"
+    return datetime.date(day.year, day.month, day.day).isoformat()  # strftime writes the year 1 as "1"
 
 
 def _refused(doc: Doc, reason: str) -> UserError:

@@ -1,5 +1,6 @@
 """The project's task files: all load and are listed, pin their data, and ask in every wording; real data is whole."""
 
+import datetime
 import os
 import re
 from typing import Any
@@ -26,6 +27,11 @@ def test_every_task_file_loads_and_is_listed() -> None:
     assert sorted(found.all_subtasks) == sorted(TASKS)
     assert sorted(found.all_groups) == sorted(GROUPS)
     assert len(TASKS) == len(set(TASKS))
+
+
+@pytest.mark.parametrize("day", ["0001-01-01", "0987-12-03", datetime.datetime(2021, 3, 4, 5)])
+def test_a_day_has_four_digits_of_a_year(day: object) -> None:
+    assert tasks.day_of({"current_date": day}) == str(day)[:10]
 
 
 @given(st.text(), st.text(min_size=1), st.sampled_from([*TEMPLATES]))
