@@ -388,12 +388,23 @@ def test_a_bad_row_is_counted_and_named_or_ends_a_strict_run(
         (1597363200, "2020-08-14"), (1597363200000, "2020-08-14"),
         (1512121234, "2017-12-01"),  # its first eight figures are a date, too
         ("1597363200.5", "2020-08-14"), (20200814, "2020-08-14"), ("20200814103000", "2020-08-14"),
-        ("2020-08-14T10:00:00Z", "2020-08-14"), (None, None), (float("nan"), None), ("", None),
+        ("2020-08-14T10:00:00Z", "2020-08-14"), ("2020-08-14 10:00:00.123456789 UTC", "2020-08-14"),
+        ("2020-08-14 10:00:00 +0200", "2020-08-14"), ("20200814T100000Z", "2020-08-14"), (None, None), (float("nan"), None), ("", None),
     ],
 )  # fmt: skip
 def test_dates_are_read_in_figures_and_seconds(value: object, date: str | None) -> None:
     document, faults = document_from_row({"text": "x", "date": value})
     assert document.date == (datetime.date.fromisoformat(date) if date else None) and not faults
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["2020-01-01/2020-03-01", "2020-01-01 - 2020-03-01", "2020-01-015", "2020-05-05T99:99", "2020-05-05 or so", "2020-W05-123",
+     "2020-W05", "1e9", "1_500_000_000", "2020-05-05T", "2020081499"],
+)  # fmt: skip
+def test_what_is_only_partly_a_date_is_none(value: str) -> None:
+    document, (fault,) = document_from_row({"text": "x", "date": value})
+    assert document.date is None and fault.reason == "`date` is not a date YYYY-MM-DD"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import datetime
 import hashlib
+import re
 import reprlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,12 @@ PLACEHOLDERS = frozenset(
     )
 )  # fmt: skip
 """Days that databases, spreadsheets and time stamps of 0 give where none is known."""
+_SECONDS = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+_DAY = re.compile(
+    r"(?P<day>\d{4}-\d\d-\d\d(?=[TZ ]|\Z)|\d{8})(?:[T ]?(?P<time>[\d:.,]+))? ?(?:Z|UTC|GMT|[+-]\d\d(?::?\d\d)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+"""A day, alone or with its time, all of the text: what is left (a second day, a further figure) would say another thing."""
 SIDE_FIELDS = ("url_field", "date_field", "id_field", "title_field")
 MOST_NAMES = 8
 T = TypeVar("T")
@@ -211,12 +218,14 @@ def _date(value: Any) -> datetime.date | None:
     text = _name(value).strip()
     if not text:
         return None
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
+    number = float(text) if _SECONDS.fullmatch(text) else 0.0
     for unit in (1, 1e3, 1e6, 1e9):
         # From 1979 to 2030: no digits of a date (20200814, 2020081410, 202008141030) are in any of these ranges.
         if 3e8 <= number / unit < 1.9e9:
             return datetime.datetime.fromtimestamp(number / unit, datetime.UTC).date()
-    return datetime.date.fromisoformat(text[:10])
+    parts = _DAY.fullmatch(text)
+    if not parts:
+        raise ValueError
+    if parts["time"]:
+        datetime.time.fromisoformat(parts["time"])
+    return datetime.date.fromisoformat(parts["day"])
