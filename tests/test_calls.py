@@ -62,7 +62,10 @@ def test_the_forms_of_the_paper(call: ApiCall, text: str) -> None:
     [
         "\x1b[32m42 passed\x1b[0m", "\x1b[2K\r42 passed", "\x1b]0;title\x0742 passed", "4\x002 passed", "\ufeff42 passed",
         "\x1b]8;;https://a.example\x1b\\42 passed\x1b]8;;\x1b\\", "\u202e42 pas\u00adsed\u202c", "\x9b1m42\u2060 passed", "42\tpassed",
-        "\x1b(B42 passed\x1b", "\x1bP1$r0m\x1b\\42 passed",
+        "\x1b(B42 passed\x1b", "\x1bP1$r0m\x1b\\42 passed", "42 passed\x1b[31", "42 passed\x9b3", "42 passed\x1b(", "42 passed\x1b]0;title",
+        "\x1b]0;title\n42 passed", "40\b2 passed", "|\b/\b42 pased\b\bsed", "4\b42 passed\b\b", "\n\b\r42 passed",
+        "42 pas\U000e0041\U000e007fsed", "42\U0001bca0 passed", "42\u3164 passed", "42\u034f pas\u115f\uffa0sed", "42 passed\u200d",
+        "\u200c 42 passed \u200d\u200c",
     ],
 )  # fmt: skip
 def test_control_sequences_leave_a_result(text: str) -> None:
@@ -70,7 +73,12 @@ def test_control_sequences_leave_a_result(text: str) -> None:
 
 
 def test_characters_that_join_others_stay_in_a_result() -> None:
-    assert clean_result("👩\u200d👧 می\u200cخواهم") == "👩\u200d👧 می\u200cخواهم"
+    for text in ("👩\u200d👧 می\u200cخواهم", "❤\ufe0f", "葛\U000e0100"):
+        assert clean_result(text) == text
+
+
+def test_text_that_was_decoded_wrongly_stays_in_a_result() -> None:
+    assert clean_result("â\x80\x9cyesâ\x80\x9d, he said") == "âyesâ, he said"
 
 
 @given(calls)

@@ -43,16 +43,19 @@ _SPACES = re.compile(" *")
 _CALL_BEGUN = re.compile(rf"\[[ \t]*({NAME})[ \t]*\(")
 _TO_BRACKET = re.compile(r"[^\[\]]*")
 _BLANKS = " \t"
-# ECMA-48: colours and cursor movements; titles and links, up to their end; other escapes.
+# ECMA-48: colours and cursor movements; titles and links, up to the end of their line; other escapes. Each may be cut off.
+# Strings that begin with an 8-bit control are not read: UTF-8's quotation marks, taken for Latin-1, look like them.
 _CONTROL_SEQUENCE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
-    r"|\x1b[ -/]*[0-~]"
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    r"|\x1b[\]PX^_][^\x07\x1b\x9c\r\n]*(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*[0-~]?"
 )
-# Characters without a glyph; those that join letters or emoji have an effect and stay.
+# Characters without a glyph, but those that join letters or emoji, or select a glyph.
 _INVISIBLE = regex.compile(
-    r"[[\p{Cc}\p{Bidi_Control}\u00ad\u180e\u200b\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb]--\s]", regex.V1
+    r"[[\p{Cc}\p{Default_Ignorable_Code_Point}\ufff9-\ufffb]--[\s\p{Join_Control}\p{Variation_Selector}]]",
+    regex.V1,
 )
+_JOINERS = "\u200c\u200d"
 # What str.splitlines calls a line end; none may occur in a result or in an unquoted input.
 _LINE_BREAK = re.compile(r"[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 
@@ -96,11 +99,27 @@ def clean_result(text: str) -> str:
         >>> clean_result("Dune [novel] ->\\n 1965"), clean_result("\\x1b[32m42 passed\\x1b[0m")
         ('Dune (novel) → 1965', '42 passed')
     """
-    if not text.isprintable():
-        text = _INVISIBLE.sub("", _CONTROL_SEQUENCE.sub("", text))
+    if not (text.isascii() and text.isprintable()):
+        text = _CONTROL_SEQUENCE.sub("", text)
+        if "\b" in text:
+            text = "\n".join(map(_overwritten, text.split("\n")))
+        text = _INVISIBLE.sub("", text)
     text = text.replace("[", "(").replace("]", ")").replace(ARROW, "→")
     # str.split() without arguments splits at every Unicode blank and line end.
-    return " ".join(text.split())
+    return " ".join(text.split()).strip(f"{_JOINERS} ")
+
+
+def _overwritten(line: str) -> str:
+    """A line as a terminal shows it: after a backspace the next character takes the place of the one before it."""
+    shown: list[str] = []
+    at = 0
+    for character in line:
+        if character == "\b":
+            at = max(at - 1, 0)
+        else:
+            shown[at : at + 1] = [character]
+            at += 1
+    return "".join(shown)
 
 
 def linearise(call: ApiCall) -> str:

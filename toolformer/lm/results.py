@@ -13,6 +13,6 @@ def with_result(language_model: LanguageModel, call: ApiCall, result: str, limit
     most = limit
     while len(ids) > limit:
         # Cut inside of a character, or into tokens that are encoded to more: shorter still.
-        text = language_model.decode(ids[:most]).rstrip("\ufffd").strip()
+        text = call.with_result(language_model.decode(ids[:most]).rstrip("\ufffd")).result or ""
         ids, most = language_model.encode_continuation(f" {text}"), most - 1
     return replace(call, result=text)
