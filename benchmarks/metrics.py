@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from fractions import Fraction
 
 from toolformer.benchmarks.numerals import DASHES, first_numeral, in_ascii, plain, whole_numeral
@@ -49,12 +50,13 @@ def as_number(answer: str | int | float | Fraction) -> Fraction:
 
 
 def as_written(answer: str | float | Fraction) -> str:
-    """An answer as people write it: a whole number without decimals.
+    """An answer as people write it: a whole number without decimals, and no number with an exponent.
 
-    >>> as_written("51.0"), as_written(7.5), as_written("Paris 2.0b")
-    ('51', '7.5', 'Paris 2.0b')
+    >>> as_written("51.0"), as_written(7.5), as_written("Paris 2.0b"), as_written(1e-7)
+    ('51', '7.5', 'Paris 2.0b', '0.0000001')
     """
-    return re.sub(r"(?<=\d)\.0+$", "", str(answer))
+    text = f"{Decimal(str(answer)):f}" if isinstance(answer, float) else str(answer)
+    return re.sub(r"(?<=\d)\.0+$", "", text)
 
 
 def score_math(completion: str, answer: str | int | float | Fraction) -> bool:

@@ -3,10 +3,14 @@
 A document is a row as benchmarks/loaders/ makes it; `results` is lm-eval's list with one answer.
 """
 
+import ast
 import datetime
+import json
+import math
 import re
 import reprlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from toolformer.benchmarks.metrics import as_number, as_written, score_first_words, score_math
@@ -18,7 +22,8 @@ Doc = Mapping[str, Any]
 def answers_of(doc: Doc) -> list[str]:
     """The right answers of a document: its field `answers`, or else `answer`.
 
-    A text or a number, a list of them, or SQuAD's and MLQA's objects with a `text`. UserError for other forms, or without a text.
+    A text or a number, a list of them, or SQuAD's and MLQA's objects with a `text`. UserError for other forms, among them NaN
+    and a list that is written as a text, or without a text.
 
     >>> answers_of({"answers": {"text": ["Paris"], "answer_start": [0]}}), answers_of({"answer": 7.0})
     (['Paris'], ['7'])
@@ -26,6 +31,11 @@ def answers_of(doc: Doc) -> list[str]:
     name = "answers" if "answers" in doc or "answer" not in doc else "answer"
     value = doc.get(name)
     value = value.get("text") if isinstance(value, Mapping) else value
+    if isinstance(value, str) and _is_list(value):
+        shown = reprlib.repr(value)
+        raise _refused(
+            doc, f"field `{name}` is a list written as a text, {shown}; give the list, or [{shown}] if it is the answer"
+        )
     values = value if isinstance(value, list | tuple) else [value]
     texts: list[Any] = [item.get("text") if isinstance(item, Mapping) else item for item in values]
     if not texts or not all(_is_answer(text) for text in texts):
@@ -35,8 +45,19 @@ def answers_of(doc: Doc) -> list[str]:
 
 
 def _is_answer(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return is_number or (isinstance(value, str) and bool(value.strip()))
+
+
+def _is_list(text: str) -> bool:
+    """Whether a text is a list or an object in JSON or Python, as tables write them."""
+    if text.strip()[:1] not in ("[", "{"):
+        return False
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+            read(text.strip())
+            return True
+    return False
 
 
 def number_of(doc: Doc) -> str:

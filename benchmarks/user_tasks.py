@@ -1,5 +1,6 @@
 """User benchmarks (docs/extending.md): found, and checked before a model is loaded."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ from lm_eval.tasks import TaskManager
 from toolformer.benchmarks import GROUPS, TASKS, tasks
 from toolformer.benchmarks.loaders.sources import as_splits
 from toolformer.errors import UserError, one_line
+
+log = logging.getLogger(__name__)
 
 _IGNORED = (".log", ".out", ".pyc", ".swp", ".lock")
 """Endings of files that do not affect a result."""
@@ -73,6 +76,7 @@ def fit(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:
     """Checks lm-eval's `task` of the file `path`, and takes the requested subset of its rows.
 
     Every score is checked from here on: of every row those of an empty and a right answer now, the others as they are computed.
+    Rows whose right answers score 0 are counted in a warning.
     UserError if it is not answered in words, its rows have no unique ids, answers or prompts, or its scores are not from 0 to 100.
     """
     config, split = task.config, task.config.test_split
@@ -107,7 +111,7 @@ def fit(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:
             raise UserError(f"{where} gives the score {value}; it must be from 0 to 100")
         return {"score": value}
 
-    rights: list[float] = []
+    rights: dict[str, float] = {}
     for row in task.test_docs():
         try:
             tasks.day_of(row)
@@ -123,13 +127,19 @@ def fit(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:
                 f"{path}: doc_to_text on the row {row['id']!r} gives no prompt: {reason}"
             ) from error
         score(row, [""])
-        rights.append(score(row, [str(targets(row, task.doc_to_target(row))[0])])["score"])
+        answers = map(str, targets(row, task.doc_to_target(row)))
+        rights[str(row["id"])] = max(score(row, [answer])["score"] for answer in answers)
     if not rights:
         raise UserError(f"{path}: the split {split} has no rows; name another test_split, or other data")
-    if 0.0 < max(rights) <= 1.0:
-        raise UserError(
-            f"{path}: process_results gives {max(rights):g} to a right answer; scores are from 0 to 100"
-        )
+    best = max(rights.values())
+    if 0.0 < best <= 1.0:
+        raise UserError(f"{path}: process_results gives {best:g} to a right answer; scores are from 0 to 100")
+    if lost := [name for name, value in rights.items() if value == 0.0]:
+        advice = "an answer may be longer than what is scored (answer_in_20_words reads most), or have no word"
+        reason = f"{path}: process_results gives 0 to every right answer of {len(lost)} of {len(rights)} rows"
+        if rule and len(lost) == len(rights):
+            raise UserError(f"{reason}; {advice}")
+        log.warning("%s, such as that with the id %s: no model can score there; %s", reason, lost[0], advice)
     task.process_results = score
 
 

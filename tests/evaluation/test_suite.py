@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from lm_eval.api.instance import Instance
 
-from tests.build import Parrot, task_config, write, write_math
+from tests.build import Log, Parrot, task_config, write, write_math
 from tests.pages.page import Page
 from toolformer.benchmarks import GROUPS, TASKS
 from toolformer.benchmarks.declared import data_files
@@ -170,12 +170,21 @@ def test_a_users_tasks_stand_beside_the_projects(tasks: Path) -> None:
         ('"answers": answers', '"answers": answers if number == 0 else []', r"the row '1': field `answers` is \[\]; it must be"),
         ('"answers": answers', '"answers": [" "]', r"the row '0': field `answers` is \[' '\]"),
         ('"answers": answers', '"right": answers', "the row '0': field `answers` is None"),
+        ('"answers": answers', '"answers": float("nan")', "the row '0': field `answers` is nan; it must be a text, a number"),
+        ('"answers": answers', '"answers": "[1, 2]"', r"the row '0': field `answers` is a list written as a text, '\[1, 2\]'; give the"),
+        ('"answers": answers', '"answers": str({"text": answers})', "field `answers` is a list written as a text"),
+        ('"answers": answers', '"answers": "\U0001f315"', "gives 0 to every right answer of 2 of 2 rows; an answer may be longer"),
+        ('"answers": answers', '"answers": "a b c d e f g"', "gives 0 to every right answer of 2 of 2 rows"),
         ("answer_in_5_words", "math_score", "the row '0': the problem has 2 answers; it must have one number"),
         ('"answers": answers', '"answers": answers, "current_date": "04/03/2021"', "the row '0': field `current_date` is '04/03/2021'"),
         ('"answers": answers', '"answers": answers, "current_date": "2021-13-01"', "it must be YYYY-MM-DD; fix the row"),
         ('"question": question', '"question": question if number == 0 else None', "doc_to_text on the row '1' gives no prompt: Attr"),
         ("until: []", "until: [5]", r"moons.yaml: generation_kwargs .*: until is \[5\]; it must be a list of texts"),
         ("until: []", "until: {a: b}", "moons.yaml: generation_kwargs .*: until is {'a': 'b'}"),
+        ("until: []", "until: 0", "moons.yaml: generation_kwargs .*: until is 0; it must be a list of texts"),
+        ("until: []", "until: false", "moons.yaml: generation_kwargs .*: until is False"),
+        ("max_gen_toks: 24", "max_gen_toks: 0", "max_gen_toks is 0; it must be a whole number of at least 1"),
+        ("max_gen_toks: 24", "max_new_tokens: 0", "max_gen_toks is 0; it must be a whole number of at least 1"),
         ("max_gen_toks: 24", "max_gen_toks: -1", "max_gen_toks is -1; it must be a whole number of at least 1"),
         ("do_sample: false", "top_k: 5", "top_k=5 changes nothing: decoding is greedy"),
     ],
@@ -202,6 +211,14 @@ def test_answers_of_any_usual_form_are_read(tasks: Path, form: str) -> None:
     result = suite.evaluate_tasks(lm, loaded)["moons_quiz"]
     assert [sample["score"] for sample in result.samples] == [100.0, 0.0]
     assert all(isinstance(text, str) for sample in result.samples for text in sample["target"])
+
+
+def test_a_row_that_no_answer_can_score_on_is_counted(tasks: Path, caplog: Log) -> None:
+    code = tasks / "quiz.py"
+    long = '"answers": ["a b c d e f", *answers[number * 2 :]]'
+    code.write_text(code.read_text().replace('"answers": answers', long))
+    suite.load_tasks(["moons_quiz"], tasks_dir=tasks)
+    assert "gives 0 to every right answer of 1 of 2 rows, such as that with the id 1" in caplog.text
 
 
 @pytest.mark.parametrize("until", ['""', '[""]', '["", ""]', "null"])

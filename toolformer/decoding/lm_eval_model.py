@@ -52,11 +52,13 @@ def generation_limits(task: str, settings: Mapping[str, Any]) -> tuple[int, tupl
             raise UserError(
                 f"{where}: {name}={value} changes nothing: decoding is greedy and reads {', '.join(READ)} only; leave it out"
             )
-    until = settings.get("until") or ()
+    until = settings.get("until")
+    until = () if until is None else until
     stop = (until,) if isinstance(until, str) else until
     if not isinstance(stop, list | tuple) or not all(isinstance(text, str) for text in stop):
         raise UserError(f"{where}: until is {until!r}; it must be a list of texts (numbers in quotes)")
-    limit = settings.get("max_gen_toks") or settings.get("max_new_tokens") or NEW_TOKENS
+    limits = (settings.get(name) for name in ("max_gen_toks", "max_new_tokens"))
+    limit = next((number for number in limits if number is not None), NEW_TOKENS)
     if type(limit) is not int or limit < 1:
         raise UserError(f"{where}: max_gen_toks is {limit!r}; it must be a whole number of at least 1")
     return limit, tuple(text for text in stop if text)
