@@ -34,7 +34,8 @@ def answers_of(doc: Doc) -> list[str]:
     if isinstance(value, str) and _is_list(value):
         shown = reprlib.repr(value)
         raise _refused(
-            doc, f"field `{name}` is a list written as a text, {shown}; give the list, or [{shown}] if it is the answer"
+            doc,
+            f"field `{name}` is a list written as a text, {shown}; give the list, or [{shown}] if it is the answer",
         )
     values = value if isinstance(value, list | tuple) else [value]
     texts: list[Any] = [item.get("text") if isinstance(item, Mapping) else item for item in values]

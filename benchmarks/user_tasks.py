@@ -135,7 +135,9 @@ def fit(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:
     if 0.0 < best <= 1.0:
         raise UserError(f"{path}: process_results gives {best:g} to a right answer; scores are from 0 to 100")
     if lost := [name for name, value in rights.items() if value == 0.0]:
-        advice = "an answer may be longer than what is scored (answer_in_20_words reads most), or have no word"
+        advice = (
+            "an answer may be longer than what is scored (answer_in_20_words reads most), or have no word"
+        )
         reason = f"{path}: process_results gives 0 to every right answer of {len(lost)} of {len(rights)} rows"
         if rule and len(lost) == len(rights):
             raise UserError(f"{reason}; {advice}")

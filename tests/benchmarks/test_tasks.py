@@ -60,7 +60,13 @@ def test_a_row_without_a_right_answer_is_one_line(score: Any, doc: dict[str, Any
 
 @pytest.mark.parametrize(
     ("answer", "text"),
-    [(1e22, "1" + 22 * "0"), (1e-7, "0.0000001"), (-2.5e16, "-25000000000000000"), (["[1, 2]"], "[1, 2]"), ("{x", "{x")],
+    [
+        (1e22, "1" + 22 * "0"),
+        (1e-7, "0.0000001"),
+        (-2.5e16, "-25000000000000000"),
+        (["[1, 2]"], "[1, 2]"),
+        ("{x", "{x"),
+    ],
 )
 def test_an_answer_is_as_people_write_it(answer: Any, text: str) -> None:
     assert tasks.answers_of({"answers": answer}) == [text]
