@@ -74,6 +74,20 @@ def test_the_same_texts_as_the_model_itself(
         ("[THINK]Marie?[/THINK]Marie Curie", "Marie Curie"),
         ("<reasoning>" + "Who? " * 400 + "</reasoning>Marie Curie\nor Pierre", "Marie Curie"),
         ("\nMarie Curie", "Marie Curie"),
+        (
+            "<|begin_of_thought|>Marie?<|end_of_thought|>\n<|begin_of_solution|>Marie Curie<|end_of_solution|>",
+            "Marie Curie",
+        ),
+        ("<thoughts>Who?</thoughts>Marie Curie", "Marie Curie"),
+        ("<reason>Who?</reason><answer>Marie Curie</answer>", "Marie Curie"),
+        ("Well.\n<scratchpad>Who?</scratchpad>Marie Curie", "Marie Curie"),
+        (
+            "<|START_THINKING|>Who?<|END_THINKING|><|START_RESPONSE|>Marie Curie<|END_RESPONSE|>",
+            "Marie Curie",
+        ),
+        ("The tag <think> opens a thought", "The tag <think> opens a thought"),
+        ("Between <think> and </think> it thinks", "Between <think> and </think> it thinks"),
+        ("The <answer> of 2 < 3", "The <answer> of 2 < 3"),
         ([{"type": "text", "text": "Marie "}, {"type": "text", "text": "Curie"}], "Marie Curie"),
         (None, ""),
     ],
@@ -90,6 +104,8 @@ def test_the_answer_follows_the_thought(server: Completions, content: Any, text:
         ({"content": "<think>The user asks"}, "is still thinking at the limit of tokens"),
         ({"content": "", "reasoning_content": "The user asks"}, "is still thinking at the limit of tokens"),
         ({"content": None, "reasoning": "The user asks"}, "is still thinking at the limit of tokens"),
+        ({"content": "<|begin_of_thought|>Marie"}, "is still thinking at the limit of tokens"),
+        ({"content": "<think>Marie?</think>\n<thinking>Or"}, "is still thinking at the limit of tokens"),
         ({"content": "<think>Marie?</think>"}, "is still thinking at the limit of tokens"),
         ({"content": ""}, "writes nothing up to the limit of tokens"),
     ],
@@ -100,6 +116,26 @@ def test_a_thought_without_an_answer_is_a_fault(
     server.script = [completion({"message": message, "finish_reason": "length"})]
     url = server.url.replace("/v1/completions", CHAT)
     assert EndpointGenerator(url, "tiny", tries=1)(["Who?"], 12, ("\n",)) == [fault(f"endpoint {reason}")]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"message": {"content": None}, "finish_reason": "content_filter"},
+        {"message": {"content": "Marie"}, "finish_reason": "content_filter"},
+        {"message": {"content": None, "refusal": "I cannot help."}, "finish_reason": "stop"},
+        {"message": {"content": [{"type": "refusal", "refusal": "I cannot."}]}, "finish_reason": "stop"},
+    ],
+)
+def test_a_refusal_is_no_answer(server: Completions, choice: dict[str, Any]) -> None:
+    server.script = [completion(choice)]
+    url = server.url.replace("/v1/completions", CHAT)
+    assert EndpointGenerator(url, "tiny", tries=1)(["Who?"], 12) == [fault("endpoint refuses to answer")]
+
+
+def test_a_filtered_completion_is_no_answer(server: Completions) -> None:
+    server.script = [completion({"text": "", "finish_reason": "content_filter"})]
+    assert generator(server, tries=1)(["Who?"], 12) == [fault("endpoint refuses to answer")]
 
 
 def test_a_thought_of_a_plain_completion_is_no_answer(server: Completions) -> None:

@@ -18,10 +18,22 @@ from toolformer.tools.threads import Threads
 
 log = logging.getLogger(__name__)
 
-_NAMES = r"(?:seed:)?(?:think|thinking|thought|reasoning)"
-_THOUGHT = re.compile(rf"<{_NAMES}>|\[THINK\]|◁think▷|<\|channel\|>analysis", re.IGNORECASE)
-_THOUGHT_END = re.compile(rf"</{_NAMES}>|\[/THINK\]|◁/think▷|<\|channel\|>final<\|message\|>", re.IGNORECASE)
-"""The marks around a thought in the text itself, where a server does not take it out."""
+_NAMES = r"(?:\w+:)?(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|scratch_?pad)"
+_OPENS = rf"<{_NAMES}>|<\|(?:begin_(?:of_)?|start_)?{_NAMES}\|>|\[THINK\]|◁think▷|<\|channel\|>analysis"
+_MENTION = re.compile(_OPENS, re.IGNORECASE)
+_THOUGHT = re.compile(rf"^[ \t]*(?:{_OPENS})", re.IGNORECASE | re.MULTILINE)
+"""A mark opens a thought at the beginning of a line; elsewhere it is only mentioned."""
+_THOUGHT_END = re.compile(
+    rf"</{_NAMES}>|<\|(?:end_(?:of_)?|/){_NAMES}\|>|\[/THINK\]|◁/think▷|<\|channel\|>final<\|message\|>",
+    re.IGNORECASE,
+)
+"""What closes one, where a server does not take thoughts out of the text."""
+_ANSWER = r"(?:answer|solution|response|output)"
+_WRAPPING = re.compile(
+    rf"^\s*(?:<{_ANSWER}>|<\|(?:begin|start)_(?:of_)?{_ANSWER}\|>)|(?:</{_ANSWER}>|<\|end_(?:of_)?{_ANSWER}\|>)\s*$",
+    re.IGNORECASE,
+)
+"""The marks around the answer, after a thought."""
 _REMEDY = (
     "turn its thinking off, request='{chat_template_kwargs: {enable_thinking: false}}', or give it more tokens, "
     "request='{max_tokens: 2048}'"
@@ -126,26 +138,32 @@ class EndpointGenerator(Part):
 def answer_text(choice: Mapping[str, Any], is_chat: bool) -> str:
     """The text of a completion, without what a model that thinks wrote before it.
 
-    `NoAnswer` if the model was still thinking at the limit of tokens, or had written nothing by then.
+    `NoAnswer` if the model was still thinking at the limit of tokens, had written nothing by then, or refuses, also by a filter.
     """
-    thought = ""
+    thought = refusal = ""
     if is_chat:
         message = choice["message"]
         thought = message.get("reasoning_content") or message.get("reasoning") or ""
-        text = message["content"] or ""
+        text, refusal = message["content"] or "", message.get("refusal") or ""
         if not isinstance(text, str):  # in parts
+            refusal = refusal or any(part.get("type") == "refusal" for part in text)
             text = "".join(part["text"] for part in text if part.get("type") == "text")
     else:
         text = choice["text"]
+    if refusal or choice.get("finish_reason") == "content_filter":
+        raise NoAnswer("refuses to answer")
     before, text = text[: (end := _thought_end(text))], text[end:]
     is_thinking = _THOUGHT.search(text) is not None
     if is_thinking or not text.strip() and (thought or before):
         raise NoAnswer("is still thinking at the limit of tokens", detail=_REMEDY)
     if not text.strip() and choice.get("finish_reason") == "length":
         raise NoAnswer("writes nothing up to the limit of tokens")
+    text = _WRAPPING.sub("", text) if before else text
     return text.lstrip() if is_chat or before else text
 
 
 def _thought_end(text: str) -> int:
     """Where the last thought of a text ends; 0 if it has none. Some servers leave out the mark that opens it."""
-    return max((mark.end() for mark in _THOUGHT_END.finditer(text)), default=0)
+    end = max((mark.end() for mark in _THOUGHT_END.finditer(text)), default=0)
+    is_mentioned = _MENTION.search(text, 0, end) and not _THOUGHT.search(text, 0, end)
+    return 0 if is_mentioned else end
