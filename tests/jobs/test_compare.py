@@ -25,6 +25,7 @@ def test_the_command_prints_tables_and_json(smoke_runs: Path, capsys: Capture, m
     assert (found["first"], found["second"]) == (one.id, two.id)
     assert found["settings"]["system"] == ["model", "toolformer"]
     assert found["settings"]["train.trainer.max_steps"][0] == "", "M was not trained"
+    assert not any(key.startswith("tool.") for key in found["settings"]), "M calls no tools"
     by_task = {row["task"]: row for row in found["benchmarks"]}
     assert sorted(by_task) == ["dateset", "heldout_perplexity"]
     tables = (pq.read_table(results.artifact(run, "samples/dateset.parquet")) for run in (one, two))

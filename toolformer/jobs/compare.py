@@ -129,9 +129,19 @@ def compare(
 
 def _differing(first_runs: Sequence[Run], second_runs: Sequence[Run]) -> dict[str, tuple[str, str]]:
     """The settings that decide a result and differ, by dotted key, with the values of both sides."""
-    keys = sorted({key for run in (*first_runs, *second_runs) for key in _settings(run)})
+    runs = (*first_runs, *second_runs)
+    keys = sorted({key for run in runs for key in _settings(run)})
+    if not all(
+        _calls_tools(run) for run in runs
+    ):  # its tools have no settings, which is no further difference
+        keys = [key for key in keys if not key.startswith("tool.")]
     pairs = {key: (_values(first_runs, key), _values(second_runs, key)) for key in keys}
     return {key: (first, second) for key, (first, second) in pairs.items() if first != second}
+
+
+def _calls_tools(run: Run) -> bool:
+    answer = run.step.find("answer")
+    return bool(answer and answer.settings.get("tool"))
 
 
 def _settings(run: Run) -> dict[str, Any]:
