@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts import answers
+from scripts.answer_tables import EFFECT
 from toolformer.reporting.plots import PALETTE, files
 from toolformer.reporting.table import Figure
 from toolformer.storage import atomic_write
@@ -46,7 +47,7 @@ def gains() -> list[Gain]:
     """Toolformer over the same model with calls disabled, on the main benchmarks, without passages chosen for them."""
     published = answers.Answers()
     rows = []
-    for task, of, rule in answers.EFFECT:
+    for task, of, rule in EFFECT:
         compared = published.compare_one(of, "disabled", task)
         found, gain = compared.comparison, compared.comparison.difference
         by_rule = published.compare_one(of, rule, task).comparison.first if rule else None

@@ -2,7 +2,7 @@
 
     python scripts/tables.py
 
-A comment in a page says what the table shows (`scripts/answers.py`), and if not all its columns, each with its heading if that
+A comment in a page says what the table shows (`scripts/answer_tables.py`), and if not all its columns, each with its heading if that
 differs. The table follows it:
 
     <!-- answers: gains | of: Toolformer | over: disabled | benchmarks: mawps; svamp | benchmark | gain | p (Holm) = p -->
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from scripts import answers
+from scripts import answer_tables, answers
 from toolformer.errors import UserError, near
 from toolformer.storage import atomic_write
 
@@ -41,7 +41,7 @@ def _computed(published: Path, match: re.Match[str]) -> str:
     options = dict(part.split(": ", 1) for part in parts if ": " in part)
     named = [part.partition(" = ") for part in parts if ": " not in part]
     try:
-        rows = answers.table(_answers(published), match[1], options)
+        rows = answer_tables.table(_answers(published), match[1], options)
         if unknown := [name for name, _, _ in named if name not in rows[0]]:
             raise UserError(
                 f"no column {unknown[0]!r}{near(unknown[0], rows[0])}; it has {', '.join(rows[0])}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scripts import answers, publish, tables
+from scripts import answer_tables, answers, publish, tables
 from tests.runs import Runs, scored, without_calls, write, write_annotation
 from toolformer.data.parquet import read_table
 from toolformer.errors import UserError
@@ -98,7 +98,7 @@ def experiment(tmp_path: Path) -> Experiment:
 
 
 def test_a_gain_is_computed_from_the_answers(experiment: Experiment) -> None:
-    (row,) = answers.gains(answers.Answers(experiment.published()), "Toolformer", "disabled", ["mawps"])
+    (row,) = answer_tables.gains(answers.Answers(experiment.published()), "Toolformer", "disabled", ["mawps"])
     assert (row["disabled"], row["Toolformer"], row["gained"], row["lost"]) == ("12.5", "50.0", "3", "0")
     assert row["gain"] == "+37.5 seeds +50.0 +25.0" and (row["questions"], row["seeds"]) == ("4", "2")
 
@@ -111,7 +111,7 @@ def test_arms_are_told_by_what_they_were_made_with(experiment: Experiment) -> No
     experiment.arm("model", [[100] * 4])
     published = answers.Answers(experiment.published())
     names = ["Toolformer", "chance", "new calls", "Toolformer, index without", "M"]
-    (row,) = answers.scores(published, names, ["mawps"])
+    (row,) = answer_tables.scores(published, names, ["mawps"])
     assert [row[name] for name in names] == ["50.0", "0.0", "25.0", "50.0", "100.0"]
 
 
@@ -131,29 +131,29 @@ def test_a_hypothesis_is_met_at_its_target(
     path = tmp_path / "hypotheses.json"
     family = {"of": "Toolformer", "over": "disabled", "targets": {"mawps": target}, "level": 1.0}
     path.write_text(json.dumps([family]))
-    (row,) = answers.hypotheses(answers.Answers(experiment.published()), path)
+    (row,) = answer_tables.hypotheses(answers.Answers(experiment.published()), path)
     assert row["outcome"] == outcome
 
 
 def test_a_hypothesis_is_missed_without_significance(experiment: Experiment, tmp_path: Path) -> None:
     path = tmp_path / "hypotheses.json"
     path.write_text(json.dumps([{"of": "Toolformer", "over": "disabled", "targets": {"mawps": 1}}]))
-    (row,) = answers.hypotheses(answers.Answers(experiment.published()), path)
+    (row,) = answer_tables.hypotheses(answers.Answers(experiment.published()), path)
     assert row["outcome"] == "missed" and float(row["p (Holm)"]) > 0.05
 
 
 def test_registered_hypotheses_name_arms_and_benchmarks() -> None:
-    families = json.loads(answers.HYPOTHESES.read_text())
+    families = json.loads(answer_tables.HYPOTHESES.read_text())
     named = [
         name for family in families for name in (family["of"], family["over"], *family.get("share_of", ()))
     ]
     benchmarks = [name for family in families for name in family["targets"]]
-    assert {*named} <= {*answers.ARMS} and {*benchmarks} <= {*answers.TASKS, *answers.PARTS}
+    assert {*named} <= {*answers.ARMS} and {*benchmarks} <= {*answer_tables.TASKS, *answers.PARTS}
 
 
 def test_costs_count_calls_and_an_annotation_once(experiment: Experiment) -> None:
     published = answers.Answers(experiment.published())
-    (row,) = answers.calls(published)
+    (row,) = answer_tables.calls(published)
     assert {
         "kept by": "loss",
         "tool": "Calculator",
@@ -161,19 +161,19 @@ def test_costs_count_calls_and_an_annotation_once(experiment: Experiment) -> Non
         "harmful": "0.0",
     }.items() <= row.items()
     assert (row["sampled"], row["scored"], row["kept"]) == ("4", "4", "1")
-    annotation, train, evaluate = answers.time(published)
+    annotation, train, evaluate = answer_tables.time(published)
     assert (annotation["hours"], train["minutes each"], evaluate["runs"]) == ("0.5", "4.0", "4")
 
 
 def test_an_arms_calls_are_counted_in_its_answers(experiment: Experiment) -> None:
-    (row,) = answers.called(answers.Answers(experiment.published()), "Toolformer", ["mawps"])
+    (row,) = answer_tables.called(answers.Answers(experiment.published()), "Toolformer", ["mawps"])
     assert (row["answers"], row["Calculator"], row["QA"]) == ("8", "100.0", "0.0")
 
 
 def test_sums_are_told_by_what_their_calls_return(experiment: Experiment) -> None:
     experiment.arm("toolformer", [[0, 100, 0, 100]] * 2, "arithmetic")
     experiment.arm("toolformer_disabled", [[0] * 4] * 2, "arithmetic")
-    one, two = answers.sums(answers.Answers(experiment.published()), ["Toolformer", "disabled"])
+    one, two = answer_tables.sums(answers.Answers(experiment.published()), ["Toolformer", "disabled"])
     assert (one["no call"], one["wrong result"], one["right result"]) == ("0.0", "25.0", "75.0")
     assert (one["right result, wrong answer"], two["no call"]) == ("25.0", "100.0")
     assert (one["only the minus is missing"], two["only the minus is missing"]) == ("25.0", "0.0")
@@ -189,7 +189,7 @@ def test_explained_answers_are_counted_by_class(experiment: Experiment, tmp_path
     metrics = {"mawps/class/right_without_need": 1.0}
     experiment.runs.add("evaluate", metrics, {"ladder/mawps.parquet": path}, experiment="headline_explain")
     published = answers.Answers(experiment.published())
-    (row,) = answers.explained(published)
+    (row,) = answer_tables.explained(published)
     assert (row["answers"], row["helped"], row["harmed"], row["did not call"]) == ("4", "25.0", "75.0", "0.0")
     assert (row["forced call"], row["as it is"], row["gold input"]) == ("100.0", "0.0", "")
     (run,) = filter(explained_tasks, published.results.runs("evaluate"))
@@ -255,11 +255,11 @@ def test_a_hypothesis_of_two_families_counts_once(experiment: Experiment, tmp_pa
     path = tmp_path / "hypotheses.json"
     family = {"of": "Toolformer", "over": "disabled", "targets": {"mawps": 1}}
     path.write_text(json.dumps([family, family]))
-    assert len(answers.hypotheses(answers.Answers(experiment.published()), path)) == 1
+    assert len(answer_tables.hypotheses(answers.Answers(experiment.published()), path)) == 1
 
 
 def test_the_page_counts_the_hypotheses_of_its_table() -> None:
-    rows = answers.hypotheses(answers.Answers())
+    rows = answer_tables.hypotheses(answers.Answers())
     met = sum(row["outcome"] == "met" for row in rows)
     for page in (tables.README, tables.DOCS / "results.md"):
         assert f"{met} of {len(rows)}" in page.read_text(encoding="utf-8")
@@ -267,5 +267,5 @@ def test_the_page_counts_the_hypotheses_of_its_table() -> None:
 
 def test_scores_are_shown_by_training_seed(experiment: Experiment) -> None:
     published = answers.Answers(experiment.published())
-    one, two = answers.seeds(published, ["Toolformer", "disabled"], ["mawps", "svamp"])
+    one, two = answer_tables.seeds(published, ["Toolformer", "disabled"], ["mawps", "svamp"])
     assert (one["0"], one["1"], two["0"], two["1"]) == ("75.0", "25.0", "25.0", "0.0")

@@ -140,11 +140,12 @@ def answer_text(choice: Mapping[str, Any], is_chat: bool) -> str:
 
     `NoAnswer` if the model was still thinking at the limit of tokens, had written nothing by then, or refuses, also by a filter.
     """
-    thought = refusal = ""
+    thought = ""
+    refusal = False
     if is_chat:
         message = choice["message"]
         thought = message.get("reasoning_content") or message.get("reasoning") or ""
-        text, refusal = message["content"] or "", message.get("refusal") or ""
+        text, refusal = message["content"] or "", bool(message.get("refusal"))
         if not isinstance(text, str):  # in parts
             refusal = refusal or any(part.get("type") == "refusal" for part in text)
             text = "".join(part["text"] for part in text if part.get("type") == "text")
