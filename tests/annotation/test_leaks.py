@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.annotation.build import DOCUMENTS, candidate, whole_windows
 from toolformer.annotation import leaks
 from toolformer.annotation.leaks import Terms
-from toolformer.annotation.merge import LEAKS, NOT_DRAWN, Chance, decide, row
+from toolformer.annotation.merge import BELOW, LEAKS, NOT_DRAWN, Chance, decide, row
 from toolformer.annotation.results import leaks_of
 from toolformer.calls import ApiCall
 from toolformer.lm.language_model import LanguageModel
@@ -106,6 +106,22 @@ def test_chance_keeps_the_first_call_of_a_position(tiny_gpt2: LanguageModel) -> 
     assert [rows[n]["sample"] for n, decision in enumerate(everything) if not decision.reason] == [0] * 7
     nothing = decide(rows, {"qa": 1.0}, chance=Chance({"qa": 0.0}))
     assert {decision.reason for decision in nothing} == {NOT_DRAWN}
+
+
+def test_chance_draws_from_calls_above_a_gain(tiny_gpt2: LanguageModel) -> None:
+    rows = rows_of(tiny_gpt2, {1: 0.0, 2: 0.5}, samples=2)
+    rows[2] |= {"loss_none": 0.9}  # the first sample at position 2 loses
+    reasons = [each.reason for each in decide(rows, {"qa": 9.0}, chance=Chance({"qa": 1.0}, above={"qa": 0.0}))]
+    assert reasons == [BELOW, BELOW, BELOW, ""]
+
+
+def test_chance_draws_the_same_places_above_a_gain(tiny_gpt2: LanguageModel) -> None:
+    rows = rows_of(tiny_gpt2, {i: (-1.0) ** i for i in range(1, 8)})
+    drawn, above = (
+        {n for n, each in enumerate(decide(rows, {"qa": 9.0}, chance=chance)) if not each.reason}
+        for chance in (Chance({"qa": 0.5}), Chance({"qa": 0.5}, above={"qa": 0.0}))
+    )
+    assert 0 < len(above) < len(drawn) and above == {n for n in drawn if n % 2}
 
 
 def test_chance_draws_its_share_by_seed() -> None:

@@ -280,6 +280,7 @@ def test_filters_need_no_annotation(place: Place, generate: Any, tmp_path: Path)
     ("word", "line"),
     [
         ("filter.chance={calendar: 0.5}", "filter.chance is now tool.NAME.chance"),
+        ("tool.calendar.chance_above=0", "tool.calendar.chance_above: its calls are kept by gain"),
         ("tool.calendar.chance=1.5", "tool.calendar.chance is 1.5; Input should be less than or equal to 1"),
         ("filter.leak=maybe", "filter.leak is 'maybe'"),
     ],

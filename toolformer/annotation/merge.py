@@ -64,6 +64,8 @@ class Chance:
     shares: Mapping[str, float] = field(default_factory=dict)
     """By tool, with which probability the first scored call of a place is kept."""
     seed: int = 0
+    above: Mapping[str, float] = field(default_factory=dict)
+    """By tool, the gain in nats above which calls may be drawn; of a tool that is not named all may be, whatever their gain."""
 
     def draws(self, entry: Mapping[str, Any]) -> bool:
         """Whether a row's place is drawn; independent of the other rows."""
@@ -92,27 +94,28 @@ def decide(
     best: dict[tuple[str, str, int], tuple[float, int, int]] = {}
     for n, entry in enumerate(rows):
         worth, by_chance = gain(entry, baseline), entry["tool"] in chance.shares
-        threshold = None if by_chance else thresholds[entry["tool"]]
+        threshold = chance.above.get(entry["tool"]) if by_chance else thresholds[entry["tool"]]
         if entry["status"] != SCORED:
             decisions.append(Decision(None, entry["status"]))
         elif worth is None:
             decisions.append(Decision(None, NO_GAIN))
         elif n in leaking:
             decisions.append(Decision(worth, LEAKS))
-        elif by_chance and not chance.draws(entry):
-            decisions.append(Decision(worth, NOT_DRAWN))
-        elif threshold is not None and worth < threshold:
+        elif threshold is not None and (worth <= threshold if by_chance else worth < threshold):
             decisions.append(Decision(worth, BELOW, threshold))
         elif threshold is not None and baseline == PAPER and entry["loss_no_result"] is None:
+            key = f"tool.{entry['tool']}.chance_above" if by_chance else "filter_threshold"
             raise UserError(
-                f"filter_threshold: {threshold:g} is below score.floor, for which tool {entry['tool']} was "
+                f"{key}: {threshold:g} is below score.floor, for which tool {entry['tool']} was "
                 "scored; annotate again with a lower score.floor"
             )
+        elif by_chance and not chance.draws(entry):
+            decisions.append(Decision(worth, NOT_DRAWN, threshold))
         else:
             decisions.append(Decision(worth, BEATEN, threshold))
-            key = entry["doc_id"], entry["tool"], entry["position"]
+            place = entry["doc_id"], entry["tool"], entry["position"]
             rank = 0.0 if by_chance else worth, -entry["sample"], n
-            best[key] = max(best.get(key, rank), rank)
+            best[place] = max(best.get(place, rank), rank)
     for _, _, n in best.values():
         decisions[n] = replace(decisions[n], reason="")
     return decisions

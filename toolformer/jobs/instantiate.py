@@ -312,12 +312,17 @@ def thresholds(config: Config) -> dict[str, float]:
 
 
 def keep_rules(config: Config) -> KeepRules:
-    """How scored calls are filtered. UserError for a tool that is not in use, or a probability above 1."""
+    """How scored calls are filtered. UserError for a limit on calls that are not drawn."""
     from toolformer.annotation.merge import Chance  # PyTorch, which a tool alone does not need
     from toolformer.annotation.results import KeepRules
 
     shares = {key: share for key in config.tools if (share := config.tool[key].chance) is not None}
-    chance = Chance(shares, config.seed)
+    above = {key: least for key in config.tools if (least := config.tool[key].chance_above) is not None}
+    if alone := sorted(above.keys() - shares.keys()):
+        raise UserError(
+            f"tool.{alone[0]}.chance_above: its calls are kept by gain; give tool.{alone[0]}.chance, too, or leave it out"
+        )
+    chance = Chance(shares, config.seed, above)
     limit, drop_leaks = config.generate.limit_per_tool, config.filter.leak == "drop"
     settings = [tool_settings(config, key) for key in config.tools]
     examples = {tool.key: tool.prompt.inputs(tool.name) for tool in settings}

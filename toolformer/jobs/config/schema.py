@@ -116,6 +116,8 @@ class ToolConfig(ToolSampling, Calling, Limits):
     chance: Annotated[Probability | None, Decides("generate")] = None
     """A control: keep its calls by chance instead of by gain, the first call at each position with this probability; 1 keeps all that
     were scored."""
+    chance_above: Annotated[Finite | None, Decides("generate")] = None
+    """With chance: draw only from its calls that gain more than this, in nats; null draws from all that were scored."""
     cache: Annotated[bool, NOTHING] = True
     """Keep its results on disk (paths.root/tools) and execute equal calls once, also in several processes."""
     timeout: Annotated[Seconds | None, NOTHING] = 60.0
