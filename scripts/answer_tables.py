@@ -4,13 +4,12 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from scipy.special import stdtr
 
-from scripts.answers import PARTS, RESULTS, Answers, arm_named, calls_of, title
+from scripts.answers import PARTS, Answers, arm_named, calls_of, title
 from toolformer.benchmarks import PAPER, TASKS
 from toolformer.benchmarks.declared import is_perplexity
 from toolformer.benchmarks.metrics import as_number, number_in
@@ -33,8 +32,6 @@ from toolformer.reporting.table import Cell, p_cell
 from toolformer.results import Run
 from toolformer.statistics.crossed import LEVEL, Effect
 from toolformer.statistics.intervals import table as tabled
-
-HYPOTHESES = RESULTS / "registration" / "hypotheses.json"
 
 Table = list[dict[str, str]]
 """Rows by heading, all with the same ones."""
@@ -98,11 +95,13 @@ def _gain(compared: TaskComparison, of: str, over: str, benchmark: str, wording:
     return row if gained is None else {**row, "gained": f"{gained:,}", "lost": f"{lost:,}"}
 
 
-def hypotheses(answers: Answers, path: Path = HYPOTHESES) -> Table:
+def hypotheses(answers: Answers, path: Path | None = None) -> Table:
     """Every registered hypothesis with its target, and whether it was met: significant and at the target, or a ratio within it."""
     rows: list[dict[str, str]] = []
     listed = set[tuple[object, ...]]()
-    families: list[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    families: list[Mapping[str, Any]] = json.loads(
+        (path or answers.experiment.hypotheses).read_text(encoding="utf-8")
+    )
     for number, family in enumerate(families, 1):
         wordings = family.get("wordings", [PAPER])
         labels = [(benchmark, wording) for benchmark in family["targets"] for wording in wordings]
@@ -240,7 +239,7 @@ def seeds(answers: Answers, arms: Sequence[str], benchmarks: Sequence[str]) -> T
         }
         for benchmark in benchmarks
         for name in arms
-        if arm_has(answers, name, benchmark)
+        if answers.has(name, benchmark)
     }
     columns = sorted({seed for scored in measured.values() for seed in scored})
     return [
@@ -251,12 +250,6 @@ def seeds(answers: Answers, arms: Sequence[str], benchmarks: Sequence[str]) -> T
         }
         for (benchmark, name), scored in measured.items()
     ]  # fmt: skip
-
-
-def arm_has(answers: Answers, name: str, benchmark: str) -> bool:
-    """Whether an arm answered a benchmark."""
-    task, _ = PARTS.get(benchmark, (benchmark, None))
-    return (replace(arm_named(name), rule=""), task) in answers.runs
 
 
 def families(answers: Answers, of: str, over: str, family: str = "near_day") -> Table:

@@ -1,4 +1,4 @@
-"""The published answers of the registered experiment, by arm and benchmark; `scripts/answer_tables.py` makes tables of them.
+"""The published answers of a registered experiment, by arm and benchmark; `scripts/answer_tables.py` makes tables of them.
 
 An arm is identified by what its evaluations were made with: the system; how the calls were kept and sampled that its model was
 trained on; the index that its tools search; the wording of the prompts. Its runs differ in their training seed. Two arms are
@@ -6,6 +6,7 @@ compared as `toolformer compare` does it, on the seeds and questions that both h
 """
 
 import functools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,32 @@ from toolformer.step import Step
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 PUBLISHED = RESULTS / "headline"
+REGISTRATION = RESULTS / "registration"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Where an experiment's files are."""
+
+    folder: Path
+    """Its published runs."""
+    hypotheses: Path
+    rules: Path
+    """What `scripts/rules.py` writes."""
+    is_pooled: bool = False
+    """Whether an arm's trainings are of several annotations, and all arms have one index."""
+
+
+EXPERIMENTS = {
+    "headline": Experiment(PUBLISHED, REGISTRATION / "hypotheses.json", rules.FILE),
+    "positions": Experiment(
+        RESULTS / "positions",
+        REGISTRATION / "positions_hypotheses.json",
+        RESULTS / "positions_rules.json",
+        is_pooled=True,
+    ),
+}
+"""By the name of their runs."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +64,8 @@ class Arm:
 
     system: str
     calls: str = "loss"
-    """How the calls of its training texts were kept: by `loss`, or by `chance`; `new` are sampled by another seed, and kept by loss."""
+    """How the calls of its training texts were kept: by `loss`, by `chance`, or by `chance above 0`, among those with a gain above 0;
+    `new` are sampled by another seed, and kept by loss."""
     index: str = ""
     """The name of the index that its tools search, if that is not the annotation's."""
     wording: str = PAPER
@@ -52,6 +80,7 @@ ARMS = {
     "disabled": Arm("toolformer_disabled"),
     "Toolformer": Arm("toolformer"),
     "chance": Arm("toolformer", "chance"),
+    "chance above 0": Arm("toolformer", "chance above 0"),
     "new calls": Arm("toolformer", "new"),
     "new calls, disabled": Arm("toolformer_disabled", "new"),
     "Toolformer, index without": Arm("toolformer", index="without"),
@@ -65,6 +94,8 @@ ARMS = {
 PARTS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
     "web": ("heldout_perplexity", lambda identity: identity.startswith("web/")),
     "heldout": ("heldout_perplexity", lambda identity: not identity.startswith("web/")),
+    "mawps_choice": ("mawps", lambda identity: identity in _registered("mawps_choice")),
+    "svamp_choice": ("svamp", lambda identity: identity in _registered("svamp_choice")),
 }
 """Parts of a benchmark, by name: the benchmark, and which ids belong to it."""
 TITLES = {
@@ -72,21 +103,37 @@ TITLES = {
     "heldout": "held-out texts",
     "wikitext_perplexity": "WikiText-2",
     "nq": "Natural Questions",
+    "mawps_choice": "MAWPS with a choice",
+    "svamp_choice": "SVAMP with a choice",
 }
 
 
-def arm_of(run: Run) -> Arm:
-    """The arm of an evaluation, by its settings and those of the steps that it was made from."""
+@functools.cache
+def _registered(name: str) -> frozenset[str]:
+    """The ids below a name in the registration of the second experiment."""
+    content = json.loads((REGISTRATION / "positions.json").read_text(encoding="utf-8"))
+    return frozenset(map(str, content[name]))
+
+
+def arm_of(run: Run, is_pooled: bool = False) -> Arm:
+    """The arm of an evaluation, by its settings and those of the steps that it was made from.
+
+    Args:
+        is_pooled: whether new calls are of the arm of the others, and the index of no account (`Experiment`).
+    """
     annotation = next(run.step.find_all("generate"), None)
     calls = calls_of(annotation) if annotation else "loss"
     index = run.setting("tool.search.inference.retriever.index_path") or ""
-    return Arm(str(run.facts.get("system")), calls, Path(index).stem, str(run.facts.get("wording", PAPER)))
+    arm = Arm(str(run.facts.get("system")), calls, Path(index).stem, str(run.facts.get("wording", PAPER)))
+    return replace(arm, calls="loss" if calls == "new" else calls, index="") if is_pooled else arm
 
 
 def calls_of(annotation: Step) -> str:
     """How an annotation's calls were kept, as an arm has it."""
     # Of earlier releases `filter.chance`, which is now a setting of each tool.
     settings = [annotation.settings.get("filter", {}), *annotation.settings.get("tool", {}).values()]
+    if any("chance_above" in part for part in settings):
+        return "chance above 0"
     if any("chance" in part for part in settings):
         return "chance"
     sampled_by = next((step.settings.get("seed", 0) for step in annotation.find_all("annotate")), 0)
@@ -96,13 +143,13 @@ def calls_of(annotation: Step) -> str:
 class Answers:
     """The evaluations in a folder of runs, by arm and benchmark."""
 
-    def __init__(self, folder: Path = PUBLISHED) -> None:
-        self.results = Results(folder)
+    def __init__(self, folder: Path = PUBLISHED, experiment: str = "headline") -> None:
+        self.results, self.experiment = Results(folder), EXPERIMENTS[experiment]
         self.results.check_root()
         self.runs: dict[tuple[Arm, str], dict[tuple[int, int], Run]] = {}
         for run in reversed(self.results.runs("evaluate")):
             for task in run.tasks:
-                seeds = self.runs.setdefault((arm_of(run), task), {})
+                seeds = self.runs.setdefault((arm_of(run, self.experiment.is_pooled), task), {})
                 if other := seeds.get(seeds_of(run)):
                     raise UserError(
                         f"{folder}: runs {other.id} and {run.id} are the same arm and seed on {task}; keep one of them"
@@ -111,12 +158,13 @@ class Answers:
 
     def of(self, arm: Arm, benchmark: str) -> Seeds:
         """The answers of an arm by seed. UserError if there are none, or a file is not what was published."""
-        if arm.rule:
-            right, of_system = rules.right_answers(), self.of(replace(arm, rule=""), benchmark)
-            return [
-                (seeds, rules.scored(arm.rule, benchmark, seeds[0], rows, right)) for seeds, rows in of_system
-            ]
         task, belongs = PARTS.get(benchmark, (benchmark, None))
+        if arm.rule:
+            right, of_system = (
+                rules.right_answers(self.experiment.rules),
+                self.of(replace(arm, rule=""), benchmark),
+            )
+            return [(seeds, rules.scored(arm.rule, task, seeds[0], rows, right)) for seeds, rows in of_system]
         rows = ((seeds, self._rows(run, task)) for seeds, run in sorted(self.runs_of(arm, task).items()))
         return [
             (seeds, [row for row in each if not belongs or belongs(str(row["id"]))]) for seeds, each in rows
@@ -127,6 +175,11 @@ class Answers:
         if runs := self.runs.get((arm, task)):
             return runs
         raise UserError(f"{self.results.root} has no answers of {arm} on {task}")
+
+    def has(self, arm: str, benchmark: str) -> bool:
+        """Whether an arm answered a benchmark."""
+        task, _ = PARTS.get(benchmark, (benchmark, None))
+        return (replace(arm_named(arm), rule=""), task) in self.runs
 
     @functools.cache  # noqa: B019  # an instance is as long as its process
     def _rows(self, run: Run, task: str) -> list[Row]:

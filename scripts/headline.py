@@ -192,18 +192,23 @@ def questions(data: Path, tasks: Sequence[str]) -> dict[str, list[Row]]:
     return {name: [*loaded.tasks["tasks"][name].test_docs()] for name in loaded.names}
 
 
-def drawn(task: str, rows: Sequence[Row]) -> tuple[list[str], list[str], list[str]]:
-    """The ids of a benchmark's development questions, test questions and reserve; of arithmetic as many of each family.
-
-    Where there are fewer questions, a third are for development and the rest are the test.
-    """
+def order(task: str, rows: Sequence[Row]) -> list[str]:
+    """The ids of a benchmark's questions in the order in which they are drawn; of arithmetic as many of each family."""
     draws = random.Random(f"headline/{task}")
     families: dict[str, list[str]] = {}
     for row in rows:
         families.setdefault(str(row.get("family") if task == "arithmetic" else ""), []).append(str(row["id"]))
     for ids in families.values():
         draws.shuffle(ids)
-    mixed = [*itertools.chain.from_iterable(zip(*families.values(), strict=True))]
+    return [*itertools.chain.from_iterable(zip(*families.values(), strict=True))]
+
+
+def drawn(task: str, rows: Sequence[Row]) -> tuple[list[str], list[str], list[str]]:
+    """The ids of a benchmark's development questions, test questions and reserve.
+
+    Where there are fewer questions, a third are for development and the rest are the test.
+    """
+    mixed = order(task, rows)
     first = min(DEVELOPMENT, len(mixed) // 3)
     second = first + (ARTICLES if task == "wikitext_perplexity" else TEST)
     return sorted(mixed[:first]), sorted(mixed[first:second]), sorted(mixed[second : second + RESERVE])

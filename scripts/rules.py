@@ -1,12 +1,12 @@
-"""What rules without learned calls would answer, as baselines of the registered experiment (exploratory; not registered).
+"""What rules without learned calls would answer, as baselines of the registered experiments (of the first exploratory: not registered).
 
-    python scripts/rules.py DATA
+    python scripts/rules.py DATA [EXPERIMENT]
 
 *Calculator after the first expression*: an answer that was written without calls, up to its first "expression =", followed by
 what the calculator returns for the expression. *The question as the query*: the question is searched as it is, and the
 question-answering tool's reader answers from the best passage.
 
-Writes docs/results/rules.json: for every rule, benchmark and seed the ids that are right, and for questions the answers.
+Writes docs/results/rules.json, of another experiment than headline EXPERIMENT_rules.json: for every rule, benchmark and seed the ids that are right, and for questions the answers.
 DATA is prepared as for the experiment (conf/setting/headline.yaml), since most questions may not be redistributed.
 """
 
@@ -27,8 +27,14 @@ Row = Mapping[str, Any]
 FILE = Path(__file__).resolve().parents[1] / "docs" / "results" / "rules.json"
 SUMS = ("arithmetic", "mawps", "svamp")
 QUESTIONS = {"nq": answer_in_20_words, "lama_trex": answer_in_5_words}
-INDEXES = {"index": "index.bm25", "without": "without.bm25"}
-"""The experiment's indexes in DATA/headline: with and without the passages that were chosen for the benchmarks."""
+QUERIES = {
+    "headline": {
+        "question as query": "index.bm25",
+        "question as query, index without": "without.bm25",
+    },
+    "positions": {"question as query": "without.bm25"},
+}
+"""By experiment the rules for questions, with their index in DATA/headline: `without` the passages that were chosen for benchmarks."""
 _NUMBER = r"[-−]?[$€£]?\d[\d,]*(?:\.\d+)?%?"
 _EXPRESSION = re.compile(rf"[(\s]*{_NUMBER}[)\s]*(?:[-−+*/×÷x][(\s]*{_NUMBER}[)\s]*)+(?==)")
 
@@ -69,18 +75,18 @@ def scored(
     return [{**row, "score": 100.0 * (str(row["id"]) in ids)} for row in rows]
 
 
-def main(data: Path) -> None:
+def main(data: Path, experiment: str = "headline") -> None:
     """Computes every rule's answers and writes those that are right."""
     from scripts import answers, headline
 
-    published = answers.Answers()
+    published = answers.Answers(answers.EXPERIMENTS[experiment].folder, experiment)
     documents = {
         task: {str(row["id"]): row for row in rows}
         for task, rows in headline.questions(data, [*SUMS, *QUESTIONS]).items()
     }
     right: dict[str, Any] = {}
     for name in ("M", "M + CC", "disabled"):
-        for task in SUMS:
+        for task in (task for task in SUMS if published.has(name, task)):
             for seeds, rows in published.by_seed(name, task).items():
                 ids = [
                     str(row["id"])
@@ -88,9 +94,9 @@ def main(data: Path) -> None:
                     if math_score(documents[task][str(row["id"])], [calculated(row["prediction"])])["score"]
                 ]
                 right.setdefault(f"{name} + rule", {}).setdefault(task, {})[str(seeds[0])] = sorted(ids)
-    for name, folder in INDEXES.items():
+    for rule, folder in QUERIES[experiment].items():
         reader = _reader(data / "headline" / folder)
-        for task, score in QUESTIONS.items():
+        for task in (task for task in QUESTIONS if published.has("disabled", task)):
             asked = [
                 str(row["id"])
                 for _, rows in published.of(answers.arm_named("disabled"), task)[:1]
@@ -100,14 +106,12 @@ def main(data: Path) -> None:
             ids = [
                 identity
                 for identity, answer in zip(asked, given, strict=True)
-                if score(documents[task][identity], [f" {answer}"])["score"]
+                if QUESTIONS[task](documents[task][identity], [f" {answer}"])["score"]
             ]
-            rule = right.setdefault(
-                "question as query" if name == "index" else f"question as query, index {name}", {}
-            )
-            rule[task] = {"0": sorted(ids)}
-    atomic_write(FILE, (json.dumps(right, indent=0, sort_keys=True) + "\n").encode())
-    print(FILE)
+            right.setdefault(rule, {})[task] = {"0": sorted(ids)}
+    path = answers.EXPERIMENTS[experiment].rules
+    atomic_write(path, (json.dumps(right, indent=0, sort_keys=True) + "\n").encode())
+    print(path)
 
 
 def _reader(index: Path) -> Any:
@@ -136,11 +140,11 @@ def _asked(reader: Any, documents: Sequence[Row]) -> list[str]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        print("python scripts/rules.py DATA", file=sys.stderr)
+    if not 2 <= len(sys.argv) <= 3 or sys.argv[2:] and sys.argv[2] not in QUERIES:
+        print(f"python scripts/rules.py DATA [{'|'.join(QUERIES)}]", file=sys.stderr)
         sys.exit(2)
     try:
-        main(Path(sys.argv[1]))
+        main(Path(sys.argv[1]), *sys.argv[2:])
     except (OSError, UserError) as error:
         print(f"rules: {error}", file=sys.stderr)
         sys.exit(2)

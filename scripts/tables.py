@@ -6,6 +6,8 @@ A comment in a page says what the table shows (`scripts/answer_tables.py`), and 
 differs. The table follows it:
 
     <!-- answers: gains | of: Toolformer | over: disabled | benchmarks: mawps; svamp | benchmark | gain | p (Holm) = p -->
+
+`from: NAME` names another experiment than the first (`scripts/answers.py`).
 """
 
 import functools
@@ -41,7 +43,8 @@ def _computed(published: Path, match: re.Match[str]) -> str:
     options = dict(part.split(": ", 1) for part in parts if ": " in part)
     named = [part.partition(" = ") for part in parts if ": " not in part]
     try:
-        rows = answer_tables.table(_answers(published), match[1], options)
+        read = _answers(published, options.pop("from", ""))
+        rows = answer_tables.table(read, match[1], options)
         if unknown := [name for name, _, _ in named if name not in rows[0]]:
             raise UserError(
                 f"no column {unknown[0]!r}{near(unknown[0], rows[0])}; it has {', '.join(rows[0])}"
@@ -53,8 +56,16 @@ def _computed(published: Path, match: re.Match[str]) -> str:
 
 
 @functools.cache
-def _answers(published: Path) -> answers.Answers:
-    return answers.Answers(published)
+def _answers(published: Path, experiment: str) -> answers.Answers:
+    """Those of an experiment by its name; without one those of the first, which are `published`."""
+    if not experiment:
+        return answers.Answers(published)
+    if experiment not in answers.EXPERIMENTS:
+        known = ", ".join(answers.EXPERIMENTS)
+        raise UserError(
+            f"there is no experiment {experiment!r}{near(experiment, answers.EXPERIMENTS)}; known: {known}"
+        )
+    return answers.Answers(answers.EXPERIMENTS[experiment].folder, experiment)
 
 
 def markdown(rows: Sequence[dict[str, str]], columns: Sequence[tuple[str, str]]) -> str:

@@ -111,7 +111,9 @@ def test_chance_keeps_the_first_call_of_a_position(tiny_gpt2: LanguageModel) -> 
 def test_chance_draws_from_calls_above_a_gain(tiny_gpt2: LanguageModel) -> None:
     rows = rows_of(tiny_gpt2, {1: 0.0, 2: 0.5}, samples=2)
     rows[2] |= {"loss_none": 0.9}  # the first sample at position 2 loses
-    reasons = [each.reason for each in decide(rows, {"qa": 9.0}, chance=Chance({"qa": 1.0}, above={"qa": 0.0}))]
+    reasons = [
+        each.reason for each in decide(rows, {"qa": 9.0}, chance=Chance({"qa": 1.0}, above={"qa": 0.0}))
+    ]
     assert reasons == [BELOW, BELOW, BELOW, ""]
 
 

@@ -143,7 +143,7 @@ def test_a_hypothesis_is_missed_without_significance(experiment: Experiment, tmp
 
 
 def test_registered_hypotheses_name_arms_and_benchmarks() -> None:
-    families = json.loads(answer_tables.HYPOTHESES.read_text())
+    families = json.loads(answers.EXPERIMENTS["headline"].hypotheses.read_text())
     named = [
         name for family in families for name in (family["of"], family["over"], *family.get("share_of", ()))
     ]
