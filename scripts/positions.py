@@ -8,6 +8,7 @@ docs/results/registration/positions.json  of each benchmark the 200 questions th
                                           reserve of 100, and 100 further ones. Questions that share words or numbers with a text
                                           that is annotated are left out, and those that were asked under another id. Below `mawps_choice` and `svamp_choice`, the problems
                                           among them that need a choice. What was registered is not changed
+docs/results/registration/kinds.json      of each text the places after an equals sign, and before a name or number
 DIR/headline/web.jsonl                    the beginnings of 300 English web pages, drawn by a seed
 """
 
@@ -21,13 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from scripts import headline
+from toolformer.annotation.positions import equals_spans, name_spans
 from toolformer.data.numbers import numbers
 from toolformer.errors import UserError
 from toolformer.evaluation.ladder.gold import golds
+from toolformer.storage import atomic_write
 
 Row = dict[str, Any]
 
 FILE = headline.REGISTRATION / "positions.json"
+KINDS = headline.REGISTRATION / "kinds.json"
 TASKS = ("arithmetic", "mawps", "svamp", "nq")
 PROBLEMS = ("mawps", "svamp")
 QUESTIONS = 200
@@ -87,7 +91,8 @@ def pages(data: Path) -> Iterator[Row]:
 
 def main(data: Path) -> None:
     with open(data / "headline" / "texts.jsonl", encoding="utf-8") as lines:
-        texts = [json.loads(line)["text"] for line in lines]
+        annotated = [json.loads(line) for line in lines]
+    texts, web = [row["text"] for row in annotated], [*itertools.islice(pages(data), PAGES)]
     asked: dict[str, list[str]] = {}
     for task, rows in headline.questions(data, TASKS).items():
         by_id = {str(row["id"]): row for row in rows}
@@ -100,7 +105,13 @@ def main(data: Path) -> None:
         if task in PROBLEMS:
             asked[f"{task}_choice"] = sorted(choices(task, chosen, data))
     headline.register(FILE, asked)
-    headline.write(data / "headline", "web", itertools.islice(pages(data), PAGES))
+    kinds = {
+        row["id"]: {"equals": equals_spans(row["text"]), "name": name_spans(row["text"])}
+        for row in [*annotated, *web]
+    }
+    if not KINDS.exists():
+        atomic_write(KINDS, (json.dumps(kinds, separators=(",", ":")) + "\n").encode())
+    headline.write(data / "headline", "web", web)
     print(", ".join(f"{len(ids)} of {name}" for name, ids in asked.items()))
 
 

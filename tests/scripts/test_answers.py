@@ -41,10 +41,11 @@ class Experiment:
         index: str = "",
         sampled_by: int = 0,
         filtered: Mapping[str, Any] | None = None,
+        first: int = 0,
     ) -> None:
-        """The evaluations of an arm, one per seed."""
+        """The evaluations of an arm, one per seed, from the first one on."""
         annotate = Step("annotate", 1, {"seed": sampled_by} if sampled_by else {})
-        for seed, of_seed in enumerate(scores):
+        for seed, of_seed in enumerate(scores, first):
             number = next(self.runs.numbers)
             made = ["Calculator"] if system == "toolformer" else []
             results = ["0", "1", "-2", *map(str, range(3, len(of_seed)))]
@@ -113,6 +114,23 @@ def test_arms_are_told_by_what_they_were_made_with(experiment: Experiment) -> No
     names = ["Toolformer", "chance", "new calls", "Toolformer, index without", "M"]
     (row,) = answer_tables.scores(published, names, ["mawps"])
     assert [row[name] for name in names] == ["50.0", "0.0", "25.0", "50.0", "100.0"]
+
+
+def test_a_pooled_experiment_has_the_trainings_of_all_annotations_in_an_arm(experiment: Experiment) -> None:
+    experiment.arm(
+        "toolformer", [[0, 0, 0, 0]] * 2, filtered={"chance": {"calculator": 0.5}, "chance_above": 0}
+    )
+    experiment.arm(
+        "toolformer", [[0] * 4] * 2 + [[100] * 4], sampled_by=1, index="data/without.bm25", first=2
+    )
+    published = answers.Answers(experiment.published(), "positions")
+    (row,) = answer_tables.scores(published, ["Toolformer", "chance above 0"], ["mawps"])
+    assert (row["Toolformer"], row["Toolformer, seeds"], row["chance above 0, seeds"]) == ("40.0", "5", "2")
+
+
+def test_a_comment_names_an_experiment_that_is_not_there(experiment: Experiment) -> None:
+    with pytest.raises(UserError, match="no experiment 'position' .did you mean positions"):
+        tables.fill(PAGE.replace("gains |", "gains | from: position |"), experiment.published())
 
 
 def test_p_is_corrected_over_the_rows_of_a_table(experiment: Experiment) -> None:

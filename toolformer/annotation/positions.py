@@ -23,6 +23,16 @@ _CAPITALISED = r"[A-ZÀ-ÖØ-Þ]\w*"
 _NAME = re.compile(rf"(?<!\w){_CAPITALISED}(?:[ -]{_CAPITALISED})*|(?<![\w.,]){UNSIGNED}")
 
 
+def equals_spans(text: str) -> list[tuple[int, int]]:
+    """From each equals sign that a number follows to the number: the characters before which a call is after it, ends included."""
+    return [(match.start() + 1, match.end()) for match in _EQUALS.finditer(text)]
+
+
+def name_spans(text: str) -> list[tuple[int, int]]:
+    """Likewise before each number and each run of capitalised words: the blank before it, and its first character."""
+    return [(max(0, match.start() - 1), match.start()) for match in _NAME.finditer(text)]
+
+
 def _before_numbers(window: Window) -> list[int | None]:
     """None where no number begins within the next `NUMBER_AHEAD` tokens."""
     starts = [match.start() for match in re.finditer(UNSIGNED, window.document.text)]
@@ -42,14 +52,12 @@ def _before_numbers(window: Window) -> list[int | None]:
 
 def _after_equals(window: Window) -> list[int | None]:
     """None except for the first position after each equals sign that a number follows."""
-    matches = _EQUALS.finditer(window.document.text)
-    return _first_of_each(window, ((match.start() + 1, match.end()) for match in matches))
+    return _first_of_each(window, equals_spans(window.document.text))
 
 
 def _before_names(window: Window) -> list[int | None]:
     """None except for the first position before each number and each run of capitalised words."""
-    matches = _NAME.finditer(window.document.text)
-    return _first_of_each(window, ((max(0, match.start() - 1), match.start()) for match in matches))
+    return _first_of_each(window, name_spans(window.document.text))
 
 
 def _first_of_each(window: Window, spans: Iterable[tuple[int, int]]) -> list[int | None]:
