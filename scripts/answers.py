@@ -91,6 +91,15 @@ ARMS = {
     "question as query, index without": Arm("model", rule="question as query, index without"),
 }
 """By name in tables."""
+
+
+@functools.cache
+def _registered(name: str) -> frozenset[str]:
+    """The ids below a name in the registration of the second experiment."""
+    content = json.loads((REGISTRATION / "positions.json").read_text(encoding="utf-8"))
+    return frozenset(map(str, content[name]))
+
+
 PARTS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
     "web": ("heldout_perplexity", lambda identity: identity.startswith("web/")),
     "heldout": ("heldout_perplexity", lambda identity: not identity.startswith("web/")),
@@ -106,13 +115,6 @@ TITLES = {
     "mawps_choice": "MAWPS with a choice",
     "svamp_choice": "SVAMP with a choice",
 }
-
-
-@functools.cache
-def _registered(name: str) -> frozenset[str]:
-    """The ids below a name in the registration of the second experiment."""
-    content = json.loads((REGISTRATION / "positions.json").read_text(encoding="utf-8"))
-    return frozenset(map(str, content[name]))
 
 
 def arm_of(run: Run, is_pooled: bool = False) -> Arm:
