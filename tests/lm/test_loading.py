@@ -210,9 +210,63 @@ def test_weights_that_differ_between_formats_are_refused(zipped: bool, copied: P
         LanguageModel.from_pretrained(copied)
 
 
-def test_the_same_weights_in_two_formats_are_read(copied: Path) -> None:
+def but_the_first_row(weight: torch.Tensor) -> torch.Tensor:
+    changed = weight + 0.1
+    changed[0] = weight[0]
+    return changed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda weight: weight * 1.003, lambda weight: (weight * 1.003).half(), but_the_first_row,
+        lambda weight: (weight * 1.008).bfloat16(),
+    ],
+    ids=["finetuned", "finetuned_in_half", "but_the_first_row", "finetuned_in_bfloat16"],
+)  # fmt: skip
+def test_weights_that_differ_a_little_are_refused(
+    change: Callable[[torch.Tensor], torch.Tensor], copied: Path
+) -> None:
+    weights = {name: change(weight) for name, weight in load_file(copied / "model.safetensors").items()}
+    torch.save(weights, copied / "pytorch_model.bin")
+    with pytest.raises(UserError, match="two sets of weights, which differ in .*; remove that one's files"):
+        LanguageModel.from_pretrained(copied)
+
+
+@pytest.mark.parametrize(
+    "rename", [lambda name: f"module.{name}", lambda name: name.removeprefix("transformer.")]
+)
+def test_weights_of_prefixed_names_are_compared(rename: Callable[[str], str], copied: Path) -> None:
+    weights = {rename(name): weight for name, weight in load_file(copied / "model.safetensors").items()}
+    torch.save(weights, copied / "pytorch_model.bin")
+    LanguageModel.from_pretrained(copied)
+    torch.save({name: weight * 1.003 for name, weight in weights.items()}, copied / "pytorch_model.bin")
+    with pytest.raises(UserError, match="two sets of weights, which differ in"):
+        LanguageModel.from_pretrained(copied)
+
+
+def test_a_single_file_beside_the_files_of_an_index_is_refused(copied: Path) -> None:
     weights = load_file(copied / "model.safetensors")
-    torch.save({name: weight.half() for name, weight in weights.items()}, copied / "pytorch_model.bin")
+    save_file(weights, copied / "weights-1.safetensors", {"format": "pt"})
+    index = {"metadata": {}, "weight_map": dict.fromkeys(weights, "weights-1.safetensors")}
+    (copied / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(
+        UserError, match=r"two sets of weights \(model.safetensors and weights-1.safetensors\)"
+    ):
+        LanguageModel.from_pretrained(copied)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [("float32", "float16"), ("float32", "bfloat16"), ("bfloat16", "float32"), ("float16", "bfloat16")],
+)
+def test_the_same_weights_in_two_formats_are_read(kinds: tuple[str, str], copied: Path) -> None:
+    weights = load_file(copied / "model.safetensors")
+    stored, other = (
+        {name: weight.to(getattr(torch, kind)) for name, weight in weights.items()} for kind in kinds
+    )
+    save_file(stored, copied / "model.safetensors", {"format": "pt"})
+    torch.save(other, copied / "pytorch_model.bin")
     LanguageModel.from_pretrained(copied)
 
 

@@ -37,8 +37,7 @@ EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 _POINTER = b"version https://git-lfs.github.com/"
 # The names under which Transformers saves weights: one file, or several with their number.
 _SAVED = re.compile(r"(?:pytorch_)?model(?:-\d+-of-(\d+))?\.(safetensors|bin)")
-# Relative difference of equal weights in two formats, of which one may be float16.
-_ROUNDING = 1e-2
+_ROWS_COMPARED = 8
 OWN_CODE = "it needs code of its own, which is never run", "name a model that Transformers has built in"
 """What is wrong with a model whose folder brings its code, and what to do."""
 
@@ -98,18 +97,26 @@ def _check_fetched(files: Iterable[Path], name: str) -> None:
 
 
 def _sets_of_weights(folder: Path) -> dict[tuple[str, str | None], list[Path]]:
-    """The files of weights by format and by the number in their names."""
+    """The files of weights by format and by the number in their names; those of an index that names only others are a set, too."""
     sets: dict[tuple[str, str | None], list[Path]] = {}
     for file in folder.iterdir():
         if match := _SAVED.fullmatch(file.name):
             sets.setdefault((match[2], match[1]), []).append(file)
+    for index in folder.glob("*model.*.index.json"):
+        named: list[Path] = []
+        with suppress(OSError, ValueError, AttributeError, TypeError, RecursionError):
+            names = {Path(name).name for name in json.loads(index.read_bytes())["weight_map"].values()}
+            named = [folder / name for name in sorted(names) if (folder / name).is_file()]
+        if named and not any(_SAVED.fullmatch(file.name) for file in named):
+            sets[index.name.split(".")[1], index.name] = named
     return sets
 
 
 def _check_formats_agree(folder: Path, name: str) -> None:
     """UserError if safetensors, which are loaded, differ from weights in PyTorch's own format beside them.
 
-    Many models of the hub have both. The first row of each weight is compared; what cannot be read is no second set.
+    Many models of the hub have both. Of each weight, rows spread over it are compared, in the coarser of both precisions. What
+    cannot be read, or has no weight in common but for a prefix of the names, is no second set.
     """
     files = list(chain.from_iterable(_sets_of_weights(folder).values()))
     others: dict[str, tuple[torch.Tensor, Path]] = {}
@@ -119,20 +126,46 @@ def _check_formats_agree(folder: Path, name: str) -> None:
             others |= {key: (weight, file) for key, weight in weights.items()}
     for file in (file for file in files if others and file.suffix == ".safetensors"):
         with suppress(OSError, SafetensorError), safe_open(file, "pt") as stored:
-            for key in others.keys() & stored.keys():
-                weight, other = stored.get_slice(key), others[key]
-                row = weight[:1] if weight.get_shape() else stored.get_tensor(key)
-                if not _is_same(row, other[0][:1] if other[0].dim() else other[0]):
+            for key, other_key in _same_names(list(stored.keys()), list(others)).items():
+                other, other_file = others[other_key]
+                if not _agree(stored, key, other):
                     raise UserError(
-                        f"model: {name} has two sets of weights, which differ in {key} ({file.name} and {other[1].name}): one "
+                        f"model: {name} has two sets of weights, which differ in {key} ({file.name} and {other_file.name}): one "
                         "is from an earlier save; remove that one's files"
                     )
 
 
+def _same_names(first: Sequence[str], second: Sequence[str]) -> dict[str, str]:
+    """Names in `first` with the same in `second`, where all of one may have a further prefix: `model.`, `module.`."""
+    known, longest = set(second), max(first, key=len, default="")
+    added = {"", *(key.removesuffix(longest) for key in second if key.endswith(f".{longest}"))}
+    dropped = [longest[: match.end()] for match in re.finditer(r"\.", longest)]
+    pairs = [{key: f"{prefix}{key}" for key in first} for prefix in added]
+    pairs += [{key: key.removeprefix(prefix) for key in first} for prefix in dropped]
+    return max(({key: other for key, other in names.items() if other in known} for names in pairs), key=len)
+
+
+def _agree(stored: Any, key: str, other: torch.Tensor) -> bool:
+    """Whether a weight in safetensors is another one, as far as some of its rows show it."""
+    weight = stored.get_slice(key)
+    if weight.get_shape() != list(other.shape):
+        return False
+    if not other.dim():
+        return _is_same(stored.get_tensor(key), other)
+    last = len(other) - 1
+    rows = {n * last // (_ROWS_COMPARED - 1) for n in range(_ROWS_COMPARED)} if len(other) else ()
+    return all(_is_same(weight[row : row + 1], other[row : row + 1]) for row in rows)
+
+
 def _is_same(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether two weights are equal but for the rounding of a format."""
-    same_shape = first.shape == second.shape
-    return same_shape and torch.allclose(first.float(), second.float(), _ROUNDING, _ROUNDING / 100)
+    """Whether two weights are equal in the coarser of their precisions."""
+    kinds = {first.dtype, second.dtype}
+    if len(kinds) > 1 and all(kind.is_floating_point for kind in kinds):
+        coarser = max(kinds, key=lambda kind: torch.finfo(kind).eps)
+        first, second = first.to(coarser), second.to(coarser)
+    # Two halves of one weight were rounded once each, so that they may differ by a step.
+    rounding = torch.finfo(torch.bfloat16).eps if kinds == {torch.float16, torch.bfloat16} else 0.0
+    return torch.allclose(first.float(), second.float(), rounding, rounding * 1e-5, equal_nan=True)
 
 
 def check_weights(folder: Path, config: Any, name: str) -> None:
