@@ -10,6 +10,7 @@ from toolformer.credentials import (
     is_address,
     is_secret,
     is_variable,
+    masked,
     masked_address,
     printable,
     shown_address,
@@ -57,7 +58,10 @@ def test_a_password_may_hold_what_an_address_may_not(address: str, shown: str) -
 
 def test_a_name_says_what_is_a_secret() -> None:
     secrets = "api_key apiKey APIKEY PASSWD pwd passphrase Authorization Set-Cookie bearer X-Auth-Token DB_PASSWORD2 clientSecret"
-    others = "key_variable max_tokens batch_tokens tokenizer monkey keyword secretary"
+    secrets += " accessKeyId aws_access_key_id sessionid session_id pat GITHUB_PAT pin otp privkey openaikey userpass token_value"
+    secrets += " Passwort passPhrase pass_code smtp_pass sid"
+    others = "key_variable max_tokens batch_tokens tokenizer monkey keyword secretary pin_memory pinned pattern signature"
+    others += " eos_token_id doc_id turkey compass bypass path spin option patience passage passage_words"
     assert all(map(is_secret, secrets.split())) and not any(map(is_secret, others.split()))
 
 
@@ -69,17 +73,54 @@ def test_errors_of_others_name_no_key() -> None:
         f'{{"authorization": "{SECRET}"}}',
         f"--token='{SECRET} x'",
         f"sent Bearer {SECRET}!",
+        f"x-api-key: {SECRET}",
+        f"Cookie: a=b; s={SECRET}",
+        f"Set-Cookie: s={SECRET}",
+        f'{{"api_key": "{SECRET}"}}',
+        f"{{'token': '{SECRET}', 'x': 1}}",
+        f"password = {SECRET}",
+        f"srv --api-key {SECRET}",
+        f"host=h password={SECRET}",
+        f"Server=h;Pwd={SECRET};",
+        f"https://h/a;token={SECRET}",
+        f"//u:{SECRET}@h",
+        f"no host u:{SECRET}@h",
+        f"password: {SECRET} is wrong",
+        f"Invalid token: {SECRET}",
+        f'{{\\"api_key\\": \\"{SECRET}\\"}}',
+        f'password="a\'{SECRET}"',
+        f'password="{SECRET} x',
+        f"Authorization=Basic {SECRET}",
+        f"key=api_key={SECRET}",
     ):
+        assert SECRET not in str(masked({"a": text})) and SECRET not in str(masked({text: 1}))
         assert SECRET not in without_credentials(text)
-    for text in ("decoding.k=3", "set tool.x.api_key=... again", "pass TOKEN=$TOKEN", "expected key=value"):
+    for text in ("decoding.k=3", "set tool.x.api_key=... again", "pass TOKEN=$TOKEN", "expected key=value", "unexpected token: }",
+                 "tool.x.api_key: must be a text", "at 127.0.0.1:80/a@b", "pin_memory = true", 'see "tokens": 3', "missing args: 'x'",
+                 "pass: 3 of 5", "bearer authentication required"):  # fmt: skip
         assert without_credentials(text) == text
+
+
+def test_a_secret_after_its_option_is_masked() -> None:
+    assert masked({"command": ["srv", "--api-key", SECRET, "--port", "80"]}) == {
+        "command": ["srv", "--api-key", "***", "--port", "80"]
+    }
+    assert masked(["-password", SECRET, "--max-tokens", 3]) == ["-password", "***", "--max-tokens", 3]
 
 
 def test_many_addresses_are_masked_in_linear_time() -> None:
     """Where each were looked for to the end of the text, this would take an hour."""
-    for end, masked in (("", ""), ("?key=x", "?key=***"), ("#x", "#***")):
+    for text in (
+        "args:" * 100_000,
+        "key=key=" * 50_000,
+        "api_key: a " * 40_000,
+        'token="' * 70_001,
+        "a:a@" * 100_000,
+    ):
+        without_credentials(text)
+    for end, shown in (("", ""), ("?key=x", "?key=***"), ("#x", "#***")):
         text = "http://" * 70_000
-        assert without_credentials(text + end) == text + masked
+        assert without_credentials(text + end) == text + shown
 
 
 def test_an_address_to_ask_has_a_host_and_no_password() -> None:

@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,13 +16,16 @@ MASK = "***"
 SECRETS = frozenset({"args", "env", "env_set", "headers", "setup"})
 """Keys of the configuration, of MCP servers and of Hydra's launchers, whose values may hold secrets under any name."""
 _WORDS = re.compile(
-    r"\w*(?:passw(?:or)?d|passphrase|passcode|secret|credential|authori[sz]ation|bearer|cookie)s?\d*"
+    r"\w*(?:passw(?:or)?[dt]|passphrase|passcode|secret|credential|authori[sz]ation|bearer|cookie|sessionid|tokenvalue)s?\d*"
+    r"|(?:\w*access)?keyid"
 )
-"""Words of a name that make it a secret's wherever they are."""
+"""Words of a name that make it a secret's wherever they are, also where two of it are one: `pass_phrase`, `sessionId`."""
 _LAST_WORDS = re.compile(
-    r"(?:api|access|auth|private|secret|signing)?keys?\d*|\w*token\d*|auth|jwt|pass|pwd|pw"
+    r"\w*key\d*|(?:api|access|auth|private|secret|signing)?keys\d*|\w*token\d*|auth|jwt|\w*pass|pwd|pw|pat|pin|otp|sid"
 )
-"""Words that do so at its end: a `key_variable` and `max_tokens` hold none."""
+"""Words that do so at its end: a `key_variable`, `max_tokens` and a `pin_memory` hold none."""
+_ENGLISH = frozenset("monkey donkey turkey hockey jockey hotkey compass bypass surpass underpass".split())
+"""Words that only end like one of them."""
 _VARIABLE = re.compile(
     r"(?:--?[\w-]+=|(?:Basic|Bearer|Token) )?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\}|\{oc\.env:[A-Za-z_]\w*\})"
 )
@@ -34,12 +38,18 @@ _IN_TEXT = re.compile(
     r"""(?:(?<![A-Za-z0-9+.-])(?P<address>[A-Za-z0-9+.-]{2,}:/\S+)|(?<![^\s"'`(<\[=,])(?P<path>/[^\s?#]*(?:\?\S*)?))"""
 )
 """An address, or the path of one alone: HTTP libraries write `url: /weather?appid=...` in errors."""
-_ASSIGNED = re.compile(
-    r"""(?<![\w.?&-])(?P<names>(?:-{0,2}[A-Za-z_][\w.-]*=)+)(?P<value>"[^"]*"|'[^']*'|[^\s"'=]\S*)"""
+_USER = re.compile(r"""(?<![\w.+-])[\w.+-]{1,64}:(?:[^\s@/\\"'<>(){}\[\]]{1,256}@)+(?=[\w\[])""")
+"""User and password before a host, without a scheme."""
+_NAME = re.compile(
+    r"""(?<![\w.?&-])(?P<quote>(?:\\?["'])?)(?P<name>-{0,2}[A-Za-z_][\w.-]*+)(?P=quote)(?P<sign>[ \t]*+[=:][ \t]*+|(?<!["'])[ \t]++)"""
 )
-_HEADER = re.compile(
-    r"""\b([Aa]uthorization["']?: *["']?(?=[^\s"'])|[Bb]earer +(?=[^\s"',]{8}))([^\n"',]+)"""
+"""A name and what is between it and its value: `--name=`, `name = `, `"name": `, `--name `."""
+_VALUE = re.compile(
+    r"""(?P<quote>\\?["'])(?P<quoted>(?:(?!(?P=quote))(?:\\.|[^\\\n]))+)|(?P<plain>[^\s"'=]\S*)"""
 )
+_HEADERS = ("authorization", "cookie", "cookies")
+"""Headers whose value is the rest of the line."""
+_BEARER = re.compile(r"""\b([Bb]earer +)(?=\S*\d)([^\s"',]{8,})""")
 _CLOSING = {"(": ")", "<": ">", "[": "]"}
 
 
@@ -53,34 +63,48 @@ def is_secret(name: str) -> bool:
         return True
     words = re.findall(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|[^\W_]+", name)
     words = [word.lower() for word in words]
-    return any(map(_WORDS.fullmatch, words)) or bool(words and _LAST_WORDS.fullmatch(words[-1]))
+    if any(map(_WORDS.fullmatch, [*words, *map("".join, pairwise(words))])):
+        return True
+    return bool(words and words[-1] not in _ENGLISH and _LAST_WORDS.fullmatch(words[-1]))
 
 
 def masked(value: Any, secret: bool = False, digest: bool = False) -> Any:
     """A configuration in plain types, with `***` for secrets: every value below a key that `is_secret` unless it is `$NAME`,
-    and in any text the user, password, query and fragment of an address.
+    and in any text, also a key, what `without_credentials` masks.
 
     Args:
         digest: add a hash of what is masked, by which two values can be distinguished.
     """
     if isinstance(value, Mapping):
-        return {str(key): masked(item, secret or is_secret(str(key)), digest) for key, item in value.items()}
+        return {
+            masked(str(key), digest=digest): masked(item, secret or is_secret(str(key)), digest)
+            for key, item in value.items()
+        }
     if isinstance(value, list | tuple | set | frozenset):
-        return [masked(item, secret, digest) for item in value]
+        before = [None, *value]  # --api-key, K
+        return [
+            masked(item, secret or _is_option(option), digest)
+            for option, item in zip(before, value, strict=False)
+        ]
     if value is None or value == "" or (isinstance(value, bool | int | float) and not secret):
         return value
     text = str(value)
     if secret:
         shown = text if _VARIABLE.fullmatch(text) else MASK
     elif _SCHEME.match(text):
-        shown = masked_address(text, f"{MASK}@")
+        shown = _named_masked(masked_address(text, f"{MASK}@"))
     elif (assignment := _ASSIGNMENT.fullmatch(text)) and is_secret(assignment[2].rpartition(".")[2]):
         shown = text if _VARIABLE.fullmatch(assignment[3]) else f"{assignment[1]}{MASK}"
     else:
-        shown = _addresses_masked(text, f"{MASK}@")
+        shown = without_credentials(text, f"{MASK}@")
     if digest and shown != text:
         return f"{shown} (sha256 {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]})"
     return shown
+
+
+def _is_option(word: object) -> bool:
+    """Whether a word of a command names a secret that follows as the next one."""
+    return isinstance(word, str) and bool(re.fullmatch(r"--?[\w.-]+", word)) and is_secret(word)
 
 
 def masked_address(address: str, mark: str = "") -> str:
@@ -110,7 +134,7 @@ def masked_address(address: str, mark: str = "") -> str:
 def shown_address(url: str) -> str:
     """An address without user, query and fragment, any of which may hold a key."""
     scheme, slashes, rest, host_and_path, _, _ = _parts(url)
-    return f"{scheme}{slashes}{MASK if rest is None else host_and_path}"
+    return f"{scheme}{slashes}{MASK if rest is None else _named_masked(host_and_path)}"
 
 
 def _parts(address: str) -> tuple[str, str, str | None, str, str, str]:
@@ -139,23 +163,60 @@ def _parts(address: str) -> tuple[str, str, str | None, str, str, str]:
 
 
 def without_credentials(text: str, mark: str = "") -> str:
-    """A text by others with its secrets masked: addresses, NAME=VALUE of a secret's name, the tokens of headers.
+    """A text by others with its secrets masked: addresses, what follows a secret's name, the tokens of headers.
 
     Args:
         mark: goes where a user and password were.
     """
+    return _named_masked(_USER.sub(mark, _addresses_masked(text, mark)))
 
-    def assigned(match: re.Match[str]) -> str:
-        names, value = match["names"], match["value"]
-        is_known = value == "..." or _VARIABLE.fullmatch(value)
-        last = [name.rpartition(".")[2] for name in names.split("=")]
-        holds_secret = any(is_secret(name) for name in last if name != "key")  # "expected key=value"
-        return f"{names}{MASK}" if holds_secret and not is_known else match[0]
 
-    def header(match: re.Match[str]) -> str:
-        return match[0] if _VARIABLE.fullmatch(match[2].strip()) else f"{match[1]}{MASK}"
+def _named_masked(text: str) -> str:
+    """A text with the values masked that follow the name of a secret."""
+    parts, end = [], 0
+    for match in _NAME.finditer(text):
+        if match.start() >= end and (span := _secret_after(match)):
+            parts += [text[end : span[0]], MASK]
+            end = span[1]
+    parts.append(text[end:])
+    return _BEARER.sub(lambda token: token[0] if _is_known(token[2]) else f"{token[1]}{MASK}", "".join(parts))
 
-    return _HEADER.sub(header, _ASSIGNED.sub(assigned, _addresses_masked(text, mark)))
+
+def _secret_after(match: re.Match[str]) -> tuple[int, int] | None:
+    """Start and end of the value that follows a name and its sign in a text, if it is a secret."""
+    text, name, sign, is_quoted = match.string, match["name"], match["sign"].strip(), bool(match["quote"])
+    last = name.rpartition(".")[2]
+    if not (sign or name.startswith("-")) or not is_secret(last):
+        return None
+    if name == "key" or (last in SECRETS and sign != "="):  # "expected key=value", "missing args: 2"
+        return None
+    value = _VALUE.match(text, match.end())
+    if not value:
+        return None
+    start, end = value.span("quoted" if value["quoted"] else "plain")
+    if value["plain"] and not is_quoted:
+        if last.lower().endswith(_HEADERS):
+            end = _end_of_line(text, start)
+        elif sign == ":" and _is_prose(last, text[start:end], text[end : end + 1] in ("", "\n")):
+            return None
+    return None if _is_known(text[start:end].strip()) else (start, end)
+
+
+def _end_of_line(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    return len(text) if end < 0 else end
+
+
+def _is_prose(name: str, value: str, is_last: bool) -> bool:
+    """Whether a colon leads to more of a message: `api_key: must be a text`, `unexpected token: +`."""
+    if name in ("token", "pass"):
+        return len(value) < 8 or value.isalpha()
+    return value.isalpha() and not is_last
+
+
+def _is_known(value: str) -> bool:
+    """Whether a value is no secret: a placeholder, or the name of a variable."""
+    return value == "..." or bool(_VARIABLE.fullmatch(value))
 
 
 def _addresses_masked(text: str, mark: str) -> str:

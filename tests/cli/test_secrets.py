@@ -36,9 +36,29 @@ NAMES = (
         "cookie",
         "bearer",
     ),
-    *("ACCESS_TOKEN", "clientSecret"),
+    *(
+        "ACCESS_TOKEN",
+        "clientSecret",
+        "accessKeyId",
+        "session_id",
+        "GITHUB_PAT",
+        "pin",
+        "otp",
+        "openaikey",
+        "Passwort",
+    ),
 )
-HELD = {**{f"url_{name}": url for name, url in ADDRESSES.items()}, **dict.fromkeys(NAMES, SECRET)}
+VALUES = {
+    "dsn": f"host=h password={SECRET}",
+    "odbc": f"Server=h;Pwd={SECRET};",
+    "header": f"X-Api-Key: {SECRET}",
+    "json": f'{{"token": "{SECRET}"}}',
+    "parameter": f"https://h/a;token={SECRET}",
+    "relative": f"//me:{SECRET}@h",
+    "proxy": f"me:{SECRET}@h:80",
+    "words": ["server", "--api-key", SECRET],
+}
+HELD = {**{f"url_{name}": url for name, url in ADDRESSES.items()}, **dict.fromkeys(NAMES, SECRET), **VALUES}
 """Every kind of secret, as arguments of a tool."""
 HEADERS = {"X": SECRET, "Authorization": f"Bearer {SECRET}"}
 SERVED = {
