@@ -37,6 +37,28 @@ def test_a_text_that_yaml_takes_for_something_else_is_refused(tmp_path: Path, li
 
 
 @pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("seed: 1:30", "seed"), ("seed: 0123", "seed"), ("corpus: {limit: 010}", "corpus.limit"),
+        ("decoding:\n  k: 2:00", "decoding.k"), ("filter_threshold: 1:30.5", "filter_threshold"),
+    ],
+)  # fmt: skip
+def test_a_number_that_yaml_takes_for_another_is_refused(tmp_path: Path, line: str, key: str) -> None:
+    search = written(tmp_path, "experiment/mine", f"{HEAD}{line}\n")
+    with pytest.raises(
+        UserError, match=rf"mine.yaml: {key}: .* is read as .*; write the number that you mean"
+    ):
+        compose("generate", [search, "experiment=mine"])
+
+
+@pytest.mark.parametrize("line", ["<<: {name: 0123}", "<<: [{name: 0123}]", "corpus: {<<: {path: 0123}}"])
+def test_what_is_merged_into_a_mapping_is_checked(tmp_path: Path, line: str) -> None:
+    search = written(tmp_path, "experiment/mine", f"{HEAD}{line}\n")
+    with pytest.raises(UserError, match="0123 is read as 83; put it in quotes"):
+        compose("generate", [search, "experiment=mine"])
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "name: 'no'",
@@ -44,6 +66,9 @@ def test_a_text_that_yaml_takes_for_something_else_is_refused(tmp_path: Path, li
         "name: 7",
         "corpus: {url_field: null}",
         "seed: 0x1F",
+        "seed: 0",
+        "seed: -07",
+        "filter_threshold: 00.5",
         "corpus: {limit: 1_000}",
     ],
 )

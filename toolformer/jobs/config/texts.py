@@ -1,6 +1,6 @@
-"""Texts in a user's YAML files that YAML takes for something else: `no` for false, `0123` for 83, `12:30` for 750.
+"""Values in a user's YAML files that YAML takes for something else: `no` for false, `0123` for 83, `12:30` for 750.
 
-The schema makes texts of such values again, which are others than those that were written.
+The schema makes texts of such values again, which are others than those that were written; where a number belongs, it takes 83.
 """
 
 import re
@@ -16,11 +16,14 @@ from toolformer.errors import UserError
 from toolformer.jobs.config.keys import is_text
 
 _PACKAGE = re.compile(r"#\s*@package\s+(\S+)")
+_OTHER_NUMBER = re.compile(r"[-+]?0[\d_]+|[-+]?[\d_]+(:[\d_.]+)+")
+"""Whole numbers that YAML reads to the base 8 or 60."""
 _SEARCH_PATH = "hydra.searchpath"
 
 
 def check_texts(overrides: Sequence[str]) -> None:
-    """UserError for a text in a file below `hydra.searchpath` that must be in quotes; other faults are left to Hydra."""
+    """UserError for a text in a file below `hydra.searchpath` that must be in quotes, and for a number that is read as another;
+    other faults are left to Hydra."""
     chosen: dict[str, list[str]] = {}
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
@@ -74,19 +77,31 @@ def _defaults(node: yaml.MappingNode, group: str) -> Iterator[tuple[str, str]]:
 
 def _check(node: yaml.MappingNode, above: str, path: Path) -> None:
     for name, value in node.value:
+        parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
+        if name.tag == "tag:yaml.org,2002:merge":
+            for part in parts:
+                if isinstance(part, yaml.MappingNode):
+                    _check(part, above, path)
+            continue
         key = f"{above}.{name.value}" if above else str(name.value)
         if isinstance(value, yaml.MappingNode):
             _check(value, key, path)
-        elif is_text(key):
-            for entry in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                _check_text(entry, key, f"{name.value}: " if entry is value else "", path)
+        for part in parts:
+            _check_value(part, key, f"{name.value}: " if part is value else "", path)
 
 
-def _check_text(node: yaml.Node, key: str, before: str, path: Path) -> None:
+def _check_value(node: yaml.Node, key: str, before: str, path: Path) -> None:
     if not isinstance(node, yaml.ScalarNode) or node.style is not None or "${" in node.value:
         return
     read = OmegaConf.create(f"value: {node.value}").value if node.value.strip() else None
-    if read is not None and not isinstance(read, str) and str(read) != node.value:
+    if read is None or isinstance(read, str):
+        return
+    if not is_text(key):
+        if _OTHER_NUMBER.fullmatch(node.value) and (
+            ":" in node.value or int(node.value.replace("_", "")) != read
+        ):
+            raise UserError(f"{path}: {key}: {node.value} is read as {read}; write the number that you mean")
+    elif str(read) != node.value:
         raise UserError(
             f"{path}: {key}: {node.value} is read as {read}; put it in quotes: {before}'{node.value}'"
         )
