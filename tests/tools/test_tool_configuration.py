@@ -223,6 +223,46 @@ def test_the_data_of_a_function_decides(tmp_path: Path, changed: str | None) -> 
     assert (keys[0] != keys[1]) is (changed not in (None, "unread.csv"))
 
 
+@pytest.mark.parametrize(
+    ("expression", "file"),
+    [
+        ('(Path(__file__).parent / "data").iterdir()', "data/a.csv"),
+        ('os.listdir("data/tables")', "data/tables/a.csv"),
+        ('glob.glob(f"{os.path.dirname(__file__)}/*.csv")', "stock.csv"),
+        ('Path(__file__).parent.glob("*.csv")', "stock.csv"),
+        ('Path(__file__).with_suffix(".csv").open()', "shop.csv"),
+        ('open(__file__.replace(".py", ".json"))', "shop.json"),
+    ],
+)
+def test_data_that_a_source_lists_or_names_after_itself_decides(
+    tmp_path: Path, expression: str, file: str
+) -> None:
+    keys = []
+    for folder in ("first", "second"):
+        path = tmp_path / folder / file
+        path.parent.mkdir(parents=True)
+        path.write_text(folder)
+        (tmp_path / folder / "unread.txt").write_text(folder)
+        reading = f"    return str(list({expression}))\n"
+        (tmp_path / folder / "shop.py").write_text(
+            f'def shelf(item: str) -> str:\n    """Look up.\n\n    >>> shelf("a")\n    1\n    """\n{reading}'
+        )
+        keys.append(annotation_key("shelf", f"tool_sources=[{tmp_path}/{folder}/shop.py]"))
+    assert keys[0] != keys[1]
+
+
+def test_a_folder_that_a_source_only_names_is_no_data(tmp_path: Path) -> None:
+    keys = []
+    for folder in ("first", "second"):
+        (tmp_path / folder / "data").mkdir(parents=True)
+        (tmp_path / folder / "data" / "a.csv").write_text(folder)
+        (tmp_path / folder / "shop.py").write_text(
+            'def shelf(item: str) -> str:\n    """Look up.\n\n    >>> shelf("a")\n    1\n    """\n    return "data"\n'
+        )
+        keys.append(annotation_key("shelf", f"tool_sources=[{tmp_path}/{folder}/shop.py]"))
+    assert keys[0] == keys[1]
+
+
 def test_the_code_of_a_tool_is_that_which_runs(tmp_path: Path) -> None:
     """Edited during a run, it is another tool for the next command only."""
     (tmp_path / "data").mkdir()

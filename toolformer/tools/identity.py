@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import glob
+import logging
 import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_type_hints
 from urllib.parse import urlsplit
@@ -22,6 +25,12 @@ from toolformer.step import NOTHING, Code, Content, Mark, ModelName, Server, Wor
 from toolformer.storage import content_digest
 from toolformer.tools.base import Tool
 
+log = logging.getLogger(__name__)
+
+_LISTING = {"iterdir", "glob", "iglob", "rglob", "listdir", "scandir", "walk"}
+"""Functions of the standard library that list a folder."""
+_MOST_FILES = 10_000
+"""Files of a folder that a source lists."""
 MODEL_FILES = (".safetensors", ".bin", ".json", ".model", ".txt", ".jinja")
 """Weights, configurations, tokenizers, chat templates: what decides a model folder's answers."""
 
@@ -228,21 +237,50 @@ def _file_at(text: str, folder: Path | None = None) -> list[Path]:
 def data_files(source: Path) -> list[Path]:
     """The files beside a Python source, or below a folder beside it, that its text constants name: `"stock.csv"`.
 
-    A name that is put together while it runs is not found.
+    Also the file that has the source's name with a constant such as `".csv"` at its end, and, in a source that lists folders
+    (`iterdir`, `glob`, ...), all files of the folders that its constants name and those that match them (`"*.csv"`). A name
+    that is put together otherwise while it runs is not found.
     """
     try:
         tree = ast.parse(source.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    texts = dict.fromkeys(
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    nodes = list(ast.walk(tree))
+    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    names = [text for text in dict.fromkeys(texts) if 0 < len(text) < 256 and "\n" not in text]
+    called = {getattr(node, "attr", getattr(node, "id", None)) for node in nodes}
+    folders = list(_folders(source.parent, names))
+    found = {
+        path for folder in (source.parent, *folders) for name in names for path in _file_at(name, folder)
+    }
+    found.update(
+        path for name in names if name[0] == "." for path in _file_at(f"{source.stem}{name}", source.parent)
     )
-    names = [text for text in texts if 0 < len(text) < 256 and "\n" not in text]
-    folders = [source.parent, *_folders(source.parent, names)]
-    found = (path for folder in folders for name in names for path in _file_at(name, folder))
-    return sorted({path for path in found if path.resolve() != source.resolve()})
+    if called & _LISTING:
+        found.update(_listed(source, folders, [name for name in names if "*" in name]))
+    return sorted(path for path in found if path.resolve() != source.resolve())
+
+
+def _listed(source: Path, folders: Iterable[Path], patterns: Iterable[str]) -> Iterator[Path]:
+    """All files of folders, and those beside the source that match a pattern, but for hidden ones and compiled Python."""
+    listings = [(folder, "**/*") for folder in folders] + [(source.parent, pattern) for pattern in patterns]
+    for folder, pattern in listings:
+        files = list(islice(_matching(folder, pattern), _MOST_FILES + 1))
+        if len(files) <= _MOST_FILES:
+            yield from files
+        else:
+            log.warning(
+                "%s: %s in its folder %s are more than %d files, so they do not count as the tool's data; name what decides its "
+                "answers in `files` of its entry of tool_sources",
+                *(source, pattern, folder, _MOST_FILES),
+            )
+
+
+def _matching(folder: Path, pattern: str) -> Iterator[Path]:
+    """The files below a folder that match a pattern, or the end of one: of f"{folder}/*.csv" a source has the constant "/*.csv"."""
+    for name in glob.iglob(pattern.lstrip("/"), root_dir=folder, recursive=True):
+        if "__pycache__" not in name:
+            yield from _file_at(name, folder)
 
 
 def _folders(parent: Path, names: Iterable[str]) -> Iterator[Path]:
