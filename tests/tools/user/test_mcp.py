@@ -184,10 +184,13 @@ class Web(BaseHTTPRequestHandler):
             self.answer(status, b'{"detail": "no"}', "application/json")
         elif self.path == "/page":
             self.answer(200, b"<html>Welcome</html>", "text/html")
-        elif reply := raw_mcp_server.reply(request, self.path.strip("/").removeprefix("packed-")):
+        elif reply := raw_mcp_server.reply(request, self.path.rpartition("-")[2].strip("/")):
             body = json.dumps(reply).encode()
             is_packed = self.path.startswith("/packed") and request["method"] == "tools/call"
-            self.answer(200, gzip.compress(body) if is_packed else body, "application/json", is_packed)
+            if self.path.startswith("/events"):
+                self.answer(200, b"event: message\ndata: " + body + b"\n\n", "text/event-stream")
+            else:
+                self.answer(200, gzip.compress(body) if is_packed else body, "application/json", is_packed)
         else:
             self.answer(202, b"", "application/json")
 
@@ -228,16 +231,16 @@ def test_what_an_address_answers_is_named(web: str, path: str, reason: str) -> N
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("path", ["huge", "packed-huge"])
+@pytest.mark.parametrize("path", ["huge", "packed-huge", "events-huge"])
 def test_a_huge_body_is_a_failure(web: str, path: str) -> None:
     (text,) = answers(McpTool("lookup", url=f"{web}/{path}", start_timeout=PATIENCE, timeout=60.0), "skiff")
     assert text is not None and text.startswith("tool server")
 
 
-def test_a_small_body_is_read(web: str) -> None:
-    assert str(answers(McpTool("lookup", url=f"{web}/plain", start_timeout=PATIENCE), "skiff")[0]).startswith(
-        "pipe"
-    )
+@pytest.mark.parametrize("path", ["plain", "events-plain"])
+def test_a_small_body_is_read(web: str, path: str) -> None:
+    (text,) = answers(McpTool("lookup", url=f"{web}/{path}", start_timeout=PATIENCE), "skiff")
+    assert text is not None and text.startswith("pipe")
 
 
 def test_the_server_of_the_page_runs(tmp_path: Path) -> None:
