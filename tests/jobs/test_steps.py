@@ -1,6 +1,7 @@
 """One step per stage: the plan, the run, the stage and the comparison agree on it."""
 
 import importlib
+import json
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -107,6 +108,22 @@ def test_jobs_of_a_sweep_that_are_the_same_work_are_named(smoke_runs: Path, capl
     jobs = plan("run", [*smoke_words(smoke_runs), f"dataset={run.id}", *given])
     assert [job.stage for job in jobs].count("train") == 1
     assert "run: train filter_threshold=0.3 is the same work as filter_threshold=0.1" in caplog.text
+
+
+def test_a_stage_alone_is_planned(smoke_runs: Path, tmp_path: Path, capsys: Capture) -> None:
+    (run,) = Results(smoke_runs).runs("generate")
+    assert main(["generate", "--plan", *smoke_words(smoke_runs)]) == 0
+    assert f"done, run {run.id[:8]}" in capsys.readouterr().out
+    assert main(["generate", "--json", *smoke_words(tmp_path / "none")]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"stage": "generate", "job": "", "run": None}]
+    assert (
+        main(["evaluate", "-m", "--plan", "decoding.k=1,2", *smoke_words(smoke_runs), "system=toolformer"])
+        == 0
+    )
+    assert capsys.readouterr().out.count("1 of 1 to do") == 2
+    assert main(["report", "--plan", *smoke_words(smoke_runs)]) == 0
+    assert "report" in capsys.readouterr().out
+    assert not (tmp_path / "none").exists()
 
 
 def test_an_override_that_a_named_run_makes_moot_is_named(smoke_runs: Path, capsys: Capture) -> None:

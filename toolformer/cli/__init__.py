@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,8 @@ COMMANDS = {
     "doctor": "what works here, and what to install for the rest",
     "help": "what a key means: toolformer help decoding.k",
 }
+PLAN_FLAGS = ("--plan", "--json")
+"""Of the stages and `run`: only print what is done and what is to do, as a table or as JSON."""
 _COMPUTING = ("generate", "train", "evaluate", "run", "demo", "explain", "complete", "lm_eval")
 """Commands that load a model."""
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
@@ -290,11 +292,19 @@ def _run_stage(stage: str, arguments: Sequence[str]) -> list[Run]:
     from toolformer.cli.application import run_application
     from toolformer.cli.help import stage_help
 
-    return run_application(stage, arguments, partial(_stage_job, stage), partial(stage_help, stage))
+    flags = {*PLAN_FLAGS} & {*arguments}
+    others = [argument for argument in arguments if argument not in flags]
+    return run_application(
+        stage, others, partial(_stage_job, stage, flags), partial(stage_help, stage), PLAN_FLAGS
+    )
 
 
-def _stage_job(stage: str, job: HydraJob) -> list[Run]:
+def _stage_job(stage: str, flags: Collection[str], job: HydraJob) -> list[Run]:
+    from toolformer.cli.commands import show_plan
     from toolformer.jobs.perform import execute
     from toolformer.jobs.plan import plan
 
+    if flags:
+        show_plan(plan(stage, job.overrides, job.differing), flags)
+        return []
     return execute(plan(stage, job.overrides, job.differing), parent=job.sweep)

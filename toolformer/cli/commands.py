@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolformer.cli import PLAN_FLAGS
 from toolformer.cli.parser import Parser, configured, console
 from toolformer.credentials import printable
 from toolformer.errors import UsageError, UserError, near
@@ -287,19 +288,31 @@ def run_experiment(arguments: Sequence[str], name: str = "run") -> list[Run]:
     from toolformer.cli.application import run_application
     from toolformer.cli.help import run_help
 
-    flags = {"--plan", "--json"} & {*arguments}
+    flags = {*PLAN_FLAGS} & {*arguments}
     others = [argument for argument in arguments if argument not in flags]
     if name == "demo":
         others.append("experiment=demo")
-    return run_application(name, others, partial(_run_job, flags), run_help, ("--plan", "--json"))
+    return run_application(name, others, partial(_run_job, flags), run_help, PLAN_FLAGS)
 
 
 def _run_job(flags: Collection[str], job: HydraJob) -> list[Run]:
     from toolformer.jobs.config.overrides import title_of
     from toolformer.jobs.perform import execute
-    from toolformer.jobs.plan import check_data, plan, survey
+    from toolformer.jobs.plan import plan
 
-    done, jobs = survey(plan("run", job.overrides))
+    done, jobs = show_plan(plan("run", job.overrides), flags)
+    return [] if flags else execute(jobs, done, job.sweep or title_of("run", job.overrides))
+
+
+def show_plan(jobs: Sequence[Job], flags: Collection[str]) -> tuple[dict[str, Run], list[Job]]:
+    """Prints jobs and checks what they need; returns the runs of those that are done, and the jobs that are done or needed.
+
+    Args:
+        flags: those of `PLAN_FLAGS` that were given.
+    """
+    from toolformer.jobs.plan import check_data, survey
+
+    done, jobs = survey(jobs)
     runs = [done.get(job.key) for job in jobs]
     if "--json" in flags:
         rows = [
@@ -311,7 +324,7 @@ def _run_job(flags: Collection[str], job: HydraJob) -> list[Run]:
         console(sys.stdout if flags else sys.stderr).print(_table(jobs, runs))
     _check_tools([job.config for job in jobs if job.key not in done and job.stage in TOOL_STAGES], flags)
     check_data([job for job in jobs if job.key not in done])
-    return [] if flags else execute(jobs, done, job.sweep or title_of("run", job.overrides))
+    return done, jobs
 
 
 def _check_tools(configs: Sequence[Config], flags: Collection[str]) -> None:

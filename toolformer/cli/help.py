@@ -63,7 +63,13 @@ def stage_help(stage: str, config: DictConfig) -> str:
         if keys:
             title = f"keys of {section}:" if section != EVERY else "keys of every stage:"
             parts += ["", title, *_lines(keys, config)]
-    return "\n".join([*parts, "", "about one key: toolformer help KEY; all as YAML: --cfg job"])
+    return "\n".join(
+        [
+            *parts,
+            "",
+            "about one key: toolformer help KEY; all as YAML: --cfg job; what is done and what is to do: --plan",
+        ]
+    )
 
 
 def run_help(config: DictConfig) -> str:
