@@ -4,8 +4,8 @@
 
 DIR is prepared as conf/setting/headline.yaml says. Writes
 
-docs/results/registration/positions.json  of each benchmark the 200 questions that `scripts/headline.py` draws after its own: its
-                                          reserve of 100, and 100 further ones. Questions that share words or numbers with a text
+docs/results/registration/positions.json  of each benchmark the questions that `scripts/headline.py` draws after its own: its
+                                          reserve of 100, and 50 further ones but for arithmetic. Questions that share words or numbers with a text
                                           that is annotated are left out, and those that were asked under another id. Below `mawps_choice` and `svamp_choice`, the problems
                                           among them that need a choice. What was registered is not changed
 docs/results/registration/kinds.json      of each text the places after an equals sign, and before a name or number
@@ -32,10 +32,8 @@ Row = dict[str, Any]
 
 FILE = headline.REGISTRATION / "positions.json"
 KINDS = headline.REGISTRATION / "kinds.json"
-TASKS = ("arithmetic", "mawps", "svamp", "nq")
+QUESTIONS = {"arithmetic": 100, "mawps": 150, "svamp": 150, "nq": 150}
 PROBLEMS = ("mawps", "svamp")
-QUESTIONS = 200
-"""Of each benchmark."""
 PAGES = 300
 
 
@@ -94,13 +92,13 @@ def main(data: Path) -> None:
         annotated = [json.loads(line) for line in lines]
     texts, web = [row["text"] for row in annotated], [*itertools.islice(pages(data), PAGES)]
     asked: dict[str, list[str]] = {}
-    for task, rows in headline.questions(data, TASKS).items():
+    for task, rows in headline.questions(data, [*QUESTIONS]).items():
         by_id = {str(row["id"]): row for row in rows}
         used = [by_id[identity] for identity in itertools.chain(*headline.drawn(task, rows)[:2])]
         known = {*map(_asked, used)}
         ordered = (by_id[identity] for identity in headline.order(task, rows))
         further = (row for row in ordered if _asked(row) not in known)
-        chosen = [*itertools.islice(unshared(task, further, texts), QUESTIONS)]
+        chosen = [*itertools.islice(unshared(task, further, texts), QUESTIONS[task])]
         asked[task] = sorted(str(row["id"]) for row in chosen)
         if task in PROBLEMS:
             asked[f"{task}_choice"] = sorted(choices(task, chosen, data))

@@ -160,8 +160,9 @@ def test_a_hypothesis_is_missed_without_significance(experiment: Experiment, tmp
     assert row["outcome"] == "missed" and float(row["p (Holm)"]) > 0.05
 
 
-def test_registered_hypotheses_name_arms_and_benchmarks() -> None:
-    families = json.loads(answers.EXPERIMENTS["headline"].hypotheses.read_text())
+@pytest.mark.parametrize("name", answers.EXPERIMENTS)
+def test_registered_hypotheses_name_arms_and_benchmarks(name: str) -> None:
+    families = json.loads(answers.EXPERIMENTS[name].hypotheses.read_text())
     named = [
         name for family in families for name in (family["of"], family["over"], *family.get("share_of", ()))
     ]

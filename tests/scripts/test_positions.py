@@ -36,7 +36,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     headline.write(tmp_path / "headline", "texts", [{"id": "t", "text": "So 31 + 4567 = 4598, says Al."}])
     for name in ("FILE", "KINDS"):
         monkeypatch.setattr(positions, name, tmp_path / f"{name}.json")
-    monkeypatch.setattr(positions, "TASKS", ("svamp",))
+    monkeypatch.setattr(positions, "QUESTIONS", {"svamp": 3})
     monkeypatch.setattr(headline, "order", lambda task, rows: [row["id"] for row in rows])
     monkeypatch.setattr(headline, "drawn", lambda task, rows: (["a"], [], []))
     return tmp_path
