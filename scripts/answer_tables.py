@@ -431,7 +431,7 @@ def _number(cell: Cell) -> str:
 KINDS: Mapping[str, Callable[..., Table]] = {
     "scores": scores, "gains": gains, "hypotheses": hypotheses, "calls": calls, "called": called, "called_by_seed": called_by_seed, "sums": sums, "explained": explained,
     "time": time, "seeds": seeds, "families": families, "harmless": harmless,
-    "effect": effect, "kinds": position_tables.kinds, "kept": position_tables.kept, "yields": position_tables.yields,
+    "effect": effect, "draws": position_tables.draws, "kinds": position_tables.kinds, "kept": position_tables.kept, "yields": position_tables.yields,
 }  # fmt: skip
 """The tables, by name in a page's comment; options are arguments, lists with commas between."""
 LISTS = ("arms", "benchmarks", "wordings")

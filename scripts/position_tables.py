@@ -116,6 +116,38 @@ def _kept(sampled_by: int, filtered: str, tool: str, draws: Sequence[Sequence[Ro
     }
 
 
+def draws(answers: Answers) -> Table:
+    """By annotation and tool, how many positions have a scored call and one that gains more than 0, how many calls the loss keeps, and
+    the probabilities of a draw that follow."""
+    table = []
+    for number, run in enumerate(by_loss(answers)):
+        places: dict[str, dict[tuple[str, int], list[Row]]] = {}
+        for row in candidates(answers, run):
+            if row["status"] == "scored":
+                of_tool = places.setdefault(row["tool"], {})
+                of_tool.setdefault((row["doc_id"], row["position"]), []).append(row)
+        for tool, of_tool in sorted(places.items()):
+            kept = sum(row["kept"] for rows in of_tool.values() for row in rows)
+            above = sum(any(row["filter_gain"] > 0 for row in rows) for rows in of_tool.values())
+            table.append(
+                {
+                    "annotation": f"{number}",
+                    "tool": tool_name(tool),
+                    "positions": f"{len(of_tool):,}",
+                    "above 0": f"{above:,}",
+                    "kept by loss": f"{kept:,}",
+                    "chance": f"{kept / len(of_tool):.3f}",
+                    "chance above 0": f"{kept / above:.3f}",
+                }
+            )
+    return table
+
+
+def by_loss(answers: Answers) -> list[Run]:
+    """The annotations of the experiment's texts whose calls the loss keeps, by their seed."""
+    return [run for run in annotations(answers, "texts") if calls_of(run.step) in ("loss", "new")]
+
+
 def annotations(answers: Answers, corpus: str) -> list[Run]:
     """The annotations of a corpus in the order of their sampling and their start."""
     runs = [run for run in answers.results.runs("generate") if run.facts.get("corpus") == CORPORA[corpus]]
