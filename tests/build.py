@@ -100,7 +100,7 @@ def tiny_model(architecture: str, vocabulary: int, context: int = 512, width: in
 
 
 def teach(model: Any, tokenizer: Any, texts: Iterable[str]) -> None:
-    """Trains a tiny model, a step a text; a GPT-2 learns what stands next wherever it stands."""
+    """Trains a tiny model, a step a text; a GPT-2 learns what comes next at any position."""
     if hasattr(model, "transformer") and hasattr(model.transformer, "wpe"):
         model.transformer.wpe.weight.requires_grad_(False).zero_()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)

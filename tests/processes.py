@@ -157,7 +157,7 @@ class Place:
 
 
 def save_calling_model(folder: Path, result: str = "") -> None:
-    """A tiny model that has learnt to write the calendar's call, wherever it stands: it has no positions."""
+    """A tiny model that has learnt to write the calendar's call, at any position: it has no embeddings of them."""
     call = f"[Calendar() -> {result}]" if result else "[Calendar()]"
     save_taught_model(folder, [f"On day 3 we {call} met {call} on {call} day"] * 120)
 

@@ -164,7 +164,6 @@ def _config(overrides: Sequence[str]) -> Config:
 
     _check_list("overrides", overrides)
     config = validate(compose("evaluate", overrides))
-    instantiate.apply_paths(config)
     return config
 
 
@@ -175,4 +174,6 @@ def _decoder(config: Config, model: str) -> Decoder:
 
     check_intact(Path(model))
     config = effective(config, "evaluate")
-    return instantiate.decoder(config, model, instantiate.tools(config, inference=True))
+    decoder = instantiate.decoder(config, model)
+    decoder.language_model.load()
+    return decoder

@@ -179,7 +179,6 @@ def configured(options: Options) -> tuple[Config, list[ToolSettings], list[Docum
         *(f"tool.{tool}.samples={options.m}" for tool in tools),
     ]
     config = validate(compose("generate", overrides))
-    instantiate.apply_paths(config)
     settings = [instantiate.tool_settings(config, key) for key in config.tools]
     documents = [d for d in instantiate.corpus(config.corpus) if pipeline.select.calculator(d)]
     return config, settings, repeated(documents, options.documents)

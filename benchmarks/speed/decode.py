@@ -162,7 +162,6 @@ def main(options: Options) -> None:
             "evaluate", [f"model={options.model}", f"tools=[{options.tools}]", f"lm.dtype={options.dtype}"]
         )
     )
-    instantiate.apply_paths(config)
     model = LanguageModel.from_pretrained(config.model, config.lm.dtype, config.lm.device)
     tools = instantiate.tools(config, inference=True)
     rows = dateset.subset(dateset.generate(0), options.prompts, 0, "family")

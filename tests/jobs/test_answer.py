@@ -14,7 +14,7 @@ from toolformer.tools.runtime import Usage
 
 @pytest.fixture
 def work(tmp_path: Path) -> Answering:
-    questions = Questions(config(tmp_path), "m", {}, [], {}, None, [], None, tmp_path / "answers.jsonl")
+    questions = Questions(config(tmp_path), "m", {}, [], {}, None, None, tmp_path / "answers.jsonl")
     return Answering(questions, ("a", "b", "c"))
 
 
@@ -33,7 +33,7 @@ def test_a_finished_chunk_has_a_note_until_it_is_forgotten(work: Answering, monk
     with work.claim("b") as ours, work.claim("b") as theirs:
         assert ours and not theirs
         work.do(work.load(), Chunk("b", 1))
-    assert work.finished() == {"b"} and work.used("b") == {"calendar": Usage(2, 1, {"late": 1})}
+    assert work.finished() == {"b"} and work.used() == {"calendar": Usage(2, 1, {"late": 1})}
     share.share(work)
     assert asked == [(1, 3), (0, 3), (2, 3)] and work.finished() == {"a", "b", "c"}
     work.forget()
@@ -44,7 +44,7 @@ def test_a_finished_chunk_has_a_note_until_it_is_forgotten(work: Answering, monk
 def test_a_damaged_note_counts_nothing(work: Answering, note: str) -> None:
     with work.claim("a"):
         (work.questions.answers.parent / "claims" / "a.json").write_text(note)
-    assert work.has("a") and work.used("a") == {}
+    assert work.has("a") and work.used() == {}
 
 
 def test_other_questions_have_other_chunks(work: Answering) -> None:

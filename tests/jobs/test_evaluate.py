@@ -153,3 +153,28 @@ def test_a_model_that_changed_after_its_training_is_refused(
     assert f"{model} is damaged (model.safetensors is not what its training saved)" in line
     with pytest.raises(UserError, match="is damaged"):
         Toolformer.from_pretrained(model)
+
+
+def test_answers_are_scored_without_the_models_weights(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    write(tmp_path, "svamp/svamp", sums(6))
+    model, root = Path(shutil.copytree(tiny_folder, tmp_path / "model")), tmp_path / "runs"
+    checkpoints.write_last(model, checkpoints.RECORD, {"step": 8})
+    trained(root, model)
+    more = ["system=toolformer_disabled", f"paths.data_dir={tmp_path}", "benchmarks=[svamp]"]
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Work, "_write", interrupt)
+        run_stage("evaluate", config(root, *more))
+    (weights,) = root.glob("train/*/model/model.safetensors")
+    weights.unlink()
+    done = run_stage("evaluate", config(root, *more))
+    assert len(rows(done, "svamp")) == 6 and done.metrics["parameters"] > 0
+    fewer = run_stage("evaluate", config(root, *more, "evaluation.samples=[s1,s4]"))
+    answers = {row["id"]: row["completion"] for row in rows(done, "svamp")}
+    assert {row["id"]: row["completion"] for row in rows(fewer, "svamp")}.items() < answers.items()
+    assert "has no weights that can be read" in refused("evaluate", *words(root, *more, "wording=a"))
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

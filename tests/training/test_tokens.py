@@ -94,7 +94,7 @@ def test_training_and_decoding_share_the_start_token(name: str, text: str, posit
     ids, kinds = documents.ids.tolist(), documents.kinds.tolist()
     start = kinds.index(CALL)
     assert ids[start] == model.start_id
-    # Behind it stand the tokens that decoding offers for the name, and at its end those it inserts.
+    # It is followed by the tokens that decoding offers for the name, and ends with those that it inserts.
     offered = model.encode_after_start("Calculator")
     assert ids[start + 1 : start + 1 + len(offered)] == offered
     inserted = model.encode_continuation(" 0.29]")

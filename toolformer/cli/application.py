@@ -27,9 +27,15 @@ from omegaconf import DictConfig, OmegaConf
 from toolformer.credentials import is_secret, masked, without_credentials
 from toolformer.errors import UsageError, near, one_line
 from toolformer.jobs.config import CONF, register
-from toolformer.jobs.config.composition import LOCAL, VERSION_BASE, composition_errors, for_hydra
+from toolformer.jobs.config.composition import (
+    LOCAL,
+    VERSION_BASE,
+    check_no_sweep,
+    composition_errors,
+    for_hydra,
+)
 from toolformer.jobs.config.keys import suggest
-from toolformer.jobs.config.overrides import masked_overrides, title_of
+from toolformer.jobs.config.overrides import masked_overrides, parse, title_of, values
 from toolformer.progress import configure
 from toolformer.results import Run
 
@@ -115,6 +121,8 @@ def _run_hydra(
     )
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach the caller, which prints one line
     overrides = for_hydra([argument for argument in arguments if _is_override(argument)])
+    if not {"-m", "--multirun"} & {*arguments} and not values(overrides, "hydra.mode"):
+        check_no_sweep(parse(overrides))
     flags = [argument for argument in arguments if not _is_override(argument)]
     prints_configuration = any(re.match(r"--cfg|-c(?![dnp])|--info|-i", flag) for flag in flags)
     if prints_configuration:  # Hydra prints overrides in more places than one

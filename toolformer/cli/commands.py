@@ -66,7 +66,6 @@ def tool(arguments: list[str]) -> int:
     from toolformer.data import Document
     from toolformer.jobs import instantiate
 
-    instantiate.apply_paths(config)
     tool = instantiate.tools(config, inference=True)[options.name]
     parameters = [parameter.name for parameter in tool.parameters or ()]
     # An argument may have the name of a key.
@@ -88,7 +87,6 @@ def _draft(config: Config, key: str) -> int:
     from toolformer.jobs import instantiate
     from toolformer.tools.user.demonstrate import demonstrations
 
-    instantiate.apply_paths(config)
     tool = instantiate.tools(config)[key]
     pairs = demonstrations(tool, itertools.islice(instantiate.corpus(config.corpus), DRAFTED_FROM))
     if not pairs:
@@ -200,7 +198,6 @@ def index(arguments: list[str]) -> int:
     from toolformer.jobs import instantiate
     from toolformer.jobs.index import index as build
 
-    instantiate.apply_paths(config)
     folder, count = build(config)
     print(f"{folder}: {count} passages, {config.index.backend}")
     return 0

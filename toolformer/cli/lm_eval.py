@@ -95,9 +95,9 @@ class ConfiguredLM(ToolformerLM):
         if not name:
             raise UserError("model_args: pretrained is missing; name a folder or a hub model")
         config = effective(replace(_configured(settings), model=name), "evaluate")
-        tools = instantiate.tools(config, inference=True)
         index = TaskManager(include_path=self.folders, include_defaults=False).task_index
-        decoder = instantiate.decoder(config, name, tools)
+        decoder = instantiate.decoder(config, name)
+        decoder.language_model.load()
         identity = {"model": steps.answer(config, Sources(model=name)).key(without=["decoding"])}
         super().__init__(decoder, answers, identity, clocks=instantiate.clocks(config))
         self.switched_off = {
@@ -164,7 +164,6 @@ def _configured(model_args: Mapping[str, Any]) -> Config:
     if "tools" in model_args and with_tools:
         overrides["tools"] = f"[{tools.replace('+', ',')}]"
     config = validate(compose("evaluate", [f"{key}={value}" for key, value in overrides.items()]))
-    instantiate.apply_paths(config)
     if not with_tools:
         config.tools = []
     return config

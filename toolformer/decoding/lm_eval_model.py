@@ -158,6 +158,8 @@ class ToolformerLM(LM):
         asked = [self._request(request) for request in requests]
         keys = [self._key("completion", self.decoder.cache_key(request)) for request in asked]
         missing = {key: one for key, one in zip(keys, asked, strict=True) if key not in self.answers}
+        if missing:
+            self.language_model.load()
         new_keys, began = list(missing), time.monotonic()
         with self._progress(len(set(keys)), len(missing), "completions") as bar:
 
@@ -196,6 +198,8 @@ class ToolformerLM(LM):
         """Answers inputs without an answer in small batches, each written to disk."""
         missing = {key: value for key, value in zip(keys, inputs, strict=True) if key not in self.answers}
         new_keys, values = list(missing), list(missing.values())
+        if missing:
+            self.language_model.load()
 
         def fits(batch: list[int]) -> bool:
             characters = sum(len("".join(values[n])) for n in batch)

@@ -32,7 +32,7 @@ HELD_OUT = "held out"
 
 
 class Texts:
-    """The texts to annotate, read anew at each iteration: (name, documents) of each shard.
+    """The texts to annotate, read again at each iteration: (name, documents) of each shard.
 
     A name is made of the shard's place and content, so that texts that are appended to a corpus change no other shard.
     """

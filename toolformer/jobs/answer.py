@@ -41,7 +41,6 @@ class Questions:
     metadata: Mapping[str, Any]
     """Of the tasks' loaders."""
     samples: Any
-    clocks: Sequence[str]
     day: datetime.date | None
     answers: Path
     """The file of the answers, see `AnswerFile`."""
@@ -63,7 +62,8 @@ class Questions:
         from toolformer.decoding.lm_eval_model import ToolformerLM
 
         identity = {**self.identity, **(more or {})}
-        return ToolformerLM(decoder, answers, identity, progress, self.clocks, self.day)
+        clocks = instantiate.clocks(self.config)
+        return ToolformerLM(decoder, answers, identity, progress, clocks, self.day)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Answering:
     is still without an answer, so that a note without its answers, after a power cut, loses nothing.
 
     Args:
-        names: of the chunks; equal for equal questions.
+        names: of the chunks; equal for equal questions, and none where this process alone answers.
     """
 
     questions: Questions
@@ -127,12 +127,14 @@ class Answering:
         note = {key: asdict(usage) for key, usage in used.items()}
         atomic_write(self._path(chunk.name, "json"), json.dumps(note).encode())
 
-    def used(self, name: str) -> dict[str, Usage]:
-        """Counts of the calls of a finished chunk, by tool."""
-        with suppress(OSError, ValueError, TypeError, AttributeError):  # it is only a count
-            note = json.loads(self._path(name, "json").read_bytes())
-            return {key: Usage(**usage) for key, usage in note.items()}
-        return {}
+    def used(self) -> dict[str, Usage]:
+        """Counts of the calls of finished chunks, by tool."""
+        used: dict[str, Usage] = {}
+        for name in self.names:
+            with suppress(OSError, ValueError, TypeError, AttributeError):  # it is only a count
+                note = json.loads(self._path(name, "json").read_bytes())
+                used = added(used, {key: Usage(**usage) for key, usage in note.items()})
+        return used
 
     def forget(self) -> None:
         """Removes the notes, once the answers are scored."""
@@ -155,8 +157,7 @@ class Replica:
             import torch
 
             torch.set_num_threads(config.engine.threads)
-        tools = instantiate.tools(config, inference=True)
-        decoder = instantiate.decoder(config, questions.model, tools)
+        decoder = instantiate.decoder(config, questions.model)
         loaded = questions.load()
         self._requests = suite.requests(loaded)
         self._lm = questions.lm(decoder, AnswerFile(questions.answers), progress=False)
@@ -170,31 +171,20 @@ class Replica:
         return usages(self._lm.decoder.tools)
 
 
-def answer(questions: Questions, loaded: Loaded) -> dict[str, Usage]:
-    """Has workers answer all questions, together with those of equal commands.
-
-    Returns the counts of the calls that were made, by tool.
-    """
+def answer(questions: Questions, loaded: Loaded) -> Answering:
+    """Has workers answer all questions, if several are configured, together with those of equal commands; returns the chunks."""
     from toolformer.evaluation import suite
 
+    if not share.is_pooled(questions.config):
+        return Answering(questions, ())
     requests = suite.requests(loaded)
     work = Answering.of(questions, requests)
     total = sum(map(len, requests.values()))
-    used: dict[str, Usage] = {}
     with Bar(total=total, unit="answers", desc="evaluate") as bar:
 
         def on_done(name: str, is_new: bool) -> None:
-            nonlocal used
-            used = added(used, work.used(name))
             rank, count = work.names.index(name), len(work.names)
             bar.update(len(range(rank, total, count)))
 
         share.do_all(work, on_done)
-    return used
-
-
-def forget(questions: Questions, loaded: Loaded) -> None:
-    """Removes what workers noted of their chunks."""
-    from toolformer.evaluation import suite
-
-    Answering.of(questions, suite.requests(loaded)).forget()
+    return work

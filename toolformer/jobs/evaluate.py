@@ -28,17 +28,15 @@ from typing import TYPE_CHECKING, Any
 from toolformer.benchmarks import PAPER
 from toolformer.decoding.settings import SYSTEMS, policy_label
 from toolformer.errors import UserError
-from toolformer.jobs import answer, heldout, instantiate, share
-from toolformer.jobs.answer import Questions
+from toolformer.jobs import heldout, instantiate
+from toolformer.jobs.answer import Answering, Questions, answer
 from toolformer.jobs.cluster import check_cluster
-from toolformer.jobs.config.effective import calls_tools
 from toolformer.jobs.job import Job
 from toolformer.jobs.outputs import model_folder
 from toolformer.results import Dataset, Folder, Results, Run
 from toolformer.results.provenance import model_name
 from toolformer.storage import atomic_file, atomic_write, read_line, write_line
-from toolformer.tools.identity import model_files
-from toolformer.tools.runtime import Usage, added, log_faults, usages
+from toolformer.tools.runtime import added, log_faults, usages
 from toolformer.tools.runtime import metrics as tool_metrics
 
 if TYPE_CHECKING:
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
     from toolformer.decoding.lm_eval_model import ToolformerLM
     from toolformer.decoding.recording import AnswerFile
     from toolformer.evaluation.suite import Loaded, TaskResult
-    from toolformer.tools.base import Tool
 
 log = logging.getLogger(__name__)
 
@@ -62,14 +59,16 @@ _COLUMNS = ("prompt", "completion", "target", "score", "tool", "call_input", "ca
 class Work:
     """Asks the benchmarks' questions, and scores the answers."""
 
-    tools: dict[str, Tool]
+    decoder: Decoder
     loaded: Loaded
+    chunks: Answering
+    """What workers did."""
+    processes = 1
 
     def __init__(self, job: Job, results: Results) -> None:
         self.job, self.config, self.results = job, job.config, results
         self.tasks: list[str] = job.step.settings["benchmarks"]
         self.answer = job.step.inputs["answers"]
-        self.used: dict[str, Usage] = {}
         training = job.sources.training
         self.trained = results.get(training.key()) if training else None
         self.policy = policy_label(self.config.decoding, self.config.tool)
@@ -123,7 +122,7 @@ class Work:
             **({"baseline": baseline} if baseline else {}),
             **(
                 {"implementations": instantiate.implementations(self.config, True)}
-                if calls_tools(self.config)
+                if self.config.tools
                 else {}
             ),
         }
@@ -131,21 +130,20 @@ class Work:
     def check(self) -> None:
         """Of what cannot answer first, since reading the rows may take long."""
         from toolformer.evaluation.ladder.rungs import usable
-        from toolformer.lm.loading import choose_device, load_config
-        from toolformer.training.checkpoints import check_intact
+        from toolformer.lm.loading import load_config
+        from toolformer.training.checkpoints import check_intact, has_weights
 
         check_cluster(self.config.engine)
-        choose_device(self.config.lm.device)
         if not self.trained:
             load_config(self.model)
-        check_intact(Path(self.model))
-        self.tools = instantiate.tools(self.config, inference=True)
-        instantiate.of_system(self.config, self.tools)
+        if has_weights(Path(self.model)):  # without them, answers that are there are scored
+            check_intact(Path(self.model))
+        self.decoder = instantiate.decoder(self.config, self.model)
         self.texts = self._heldout() if heldout.TASK in self.tasks else None
         with TemporaryDirectory() as folder:
             self.loaded = self._questions(Path(folder), None).load()
         off = self.loaded.switched_off
-        self.explained = [task for task in self.tasks if usable(task, self.tools, off[task])]
+        self.explained = [task for task in self.tasks if usable(task, self.decoder.tools, off[task])]
         if self.config.evaluation.oracles and not self.explained:
             raise UserError(
                 "evaluation.oracles: there is no benchmark whose right call is known and tool in use"
@@ -153,64 +151,52 @@ class Work:
 
     def share(self, folder: Folder | None) -> None:
         """Has workers answer, if there are several."""
-        if share.is_pooled(self.config):
-            self.used = answer.answer(self._at_work(), self.loaded)
+        self.chunks = answer(self._at_work(), self.loaded)
 
     def finish(self, folder: Folder) -> None:
         """Answers what is left, and scores all answers."""
         from toolformer.decoding.recording import AnswerFile
         from toolformer.evaluation import suite
 
-        questions = self._at_work()
+        questions = self.chunks.questions
         with AnswerFile(questions.answers) as answers:
-            decoder = instantiate.decoder(self.config, self.model, self.tools)
-            lm = questions.lm(decoder, answers)
+            lm = questions.lm(self.decoder, answers)
             gold_nats = self.config.evaluation.gold_nats and self.config.system != "prompted"
             scores = suite.evaluate_tasks(lm, self.loaded, gold_nats=gold_nats)
-            self._write(folder, questions, added(self.used, usages(self.tools)), lm, scores)
-            if share.is_pooled(self.config):
-                answer.forget(questions, self.loaded)
+            self._write(folder, lm, scores)
+            self.chunks.forget()
             if self.config.evaluation.oracles:
-                self._explain(folder, questions, decoder, answers, scores)
+                self._explain(folder, answers, scores)
 
-    def _write(
-        self,
-        run: Folder,
-        questions: Questions,
-        used: Mapping[str, Usage],
-        lm: ToolformerLM,
-        scores: Mapping[str, TaskResult],
-    ) -> None:
+    def _write(self, run: Folder, lm: ToolformerLM, scores: Mapping[str, TaskResult]) -> None:
         """Writes samples and metrics."""
         from toolformer.evaluation.metrics import speed, task_metrics
+        from toolformer.lm.loading import count_parameters
 
-        if questions.day:
-            run.add_facts(day=questions.day.isoformat())
+        if day := self.chunks.questions.day:
+            run.add_facts(day=day.isoformat())
         metrics = speed([sample for result in scores.values() for sample in result.samples])
         run.add_facts(dtype=str(lm.language_model.dtype).removeprefix("torch."))
-        metrics["parameters"] = lm.language_model.model.num_parameters()
+        metrics["parameters"] = count_parameters(self.model)
         names = {tool.name: key for key, tool in self.config.tool.items()}
         for task, result in scores.items():
             run.task(task, task_metrics(result, names))
             run.artifact(write_rows(run.path / SAMPLES / f"{task}.parquet", result.samples), SAMPLES)
             run.datasets(self._dataset(task, result))
         _table(run, scores)
+        used = added(self.chunks.used(), usages(self.decoder.tools))
         run.metrics({**metrics, **tool_metrics(used)})
         log_faults(used)
 
-    def _explain(
-        self,
-        run: Folder,
-        questions: Questions,
-        decoder: Decoder,
-        answers: AnswerFile,
-        scores: Mapping[str, TaskResult],
-    ) -> None:
+    def _explain(self, run: Folder, answers: AnswerFile, scores: Mapping[str, TaskResult]) -> None:
         """Answers under the oracle conditions, and writes the class of each example."""
         from toolformer.evaluation.ladder.classes import CLASSES, metrics_of
         from toolformer.evaluation.ladder.rungs import Ladder
 
-        oracles = Ladder(decoder, lambda decoder, more: questions.lm(decoder, answers, more), questions.day)
+        questions = self.chunks.questions
+        oracles = Ladder(
+            self.decoder, lambda decoder, more: questions.lm(decoder, answers, more), questions.day
+        )
         for task in self.explained:
             off = self.loaded.switched_off[task]
             rows = oracles.climb(task, self.loaded.tasks["tasks"][task], off, scores[task].samples)
@@ -218,7 +204,7 @@ class Work:
             run.artifact(write_rows(run.path / LADDER / f"{task}.parquet", rows), LADDER)
             counts = Counter(row["class"] for row in rows).most_common()
             log.info("explain: %s: %s", task, ", ".join(f"{CLASSES[name]} {n}" for name, n in counts))
-        log_faults(usages(self.tools))
+        log_faults(usages(self.decoder.tools))
 
     def _dataset(self, task: str, result: TaskResult) -> Dataset:
         questions = [
@@ -261,11 +247,13 @@ class Work:
 
     def _questions(self, files: Path, day: datetime.date | None) -> Questions:
         """The questions; held-out texts are written into `files` for their loader."""
+        from toolformer.training.checkpoints import deciding_files
+
         config = self.config
         identity: dict[str, Any] = {"model": self.answer.key(without=["decoding"])}
         if self.trained:
             # The same settings trained again after the model was deleted may come to other weights in the same folder.
-            identity["weights"] = model_files(Path(self.model))
+            identity["weights"] = deciding_files(Path(self.model))
         metadata: dict[str, Any] = {
             "data_dir": config.paths.data_dir,
             "subset": config.evaluation.limit,
@@ -283,7 +271,6 @@ class Work:
             tasks=self.tasks,
             metadata=metadata,
             samples=self.job.step.inputs["samples"],
-            clocks=instantiate.clocks(config),
             day=day,
             answers=self.results.path(self.answer) / ANSWERS,
         )

@@ -34,6 +34,7 @@ class Work:
     sizes: Mapping[str, int]
     """The number of documents of each shard, by its name."""
     speed: Speed
+    processes = 1
 
     def __init__(self, job: Job, results: Results) -> None:
         self.job, self.config = job, job.config

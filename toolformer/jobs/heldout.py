@@ -26,7 +26,6 @@ TASK = "heldout_perplexity"
 
 def documents(config: Config, key: str = "corpus") -> Step:
     """The texts of a corpus, `corpus` or `heldout`: what its files hold, and how they are read. Reads no text."""
-    instantiate.apply_paths(config)
     settings = settings_of(config, "documents" if key == "corpus" else "heldout").get(key, {})
     source = instantiate.corpus(getattr(config, key), key)
     return Step("documents", VERSIONS["documents"], settings, {"content": source.digest()})

@@ -208,32 +208,27 @@ def _prompt(config: Config, key: str) -> Prompt:
     return prompt
 
 
-def decoder(config: Config, model: str, tools: Mapping[str, Tool]) -> Decoder:
-    """Decoding by an effective configuration, with a loaded model."""
+def decoder(config: Config, model: str) -> Decoder:
+    """Decoding by an effective configuration, with a model that is loaded when it is needed.
+
+    UserError for a tool that cannot work here, or that has no examples to show.
+    """
     from toolformer.decoding.decoder import Decoder
     from toolformer.decoding.prompted import PromptedDecoder
-    from toolformer.lm.language_model import LanguageModel
+    from toolformer.lm.lazy import LazyLanguageModel
 
-    settings = asdict(config.decoding)
-    further, calling = of_system(config, tools), {key: config.tool[key] for key in tools}
-    language_model = LanguageModel.from_pretrained(model, config.lm.dtype, config.lm.device)
-    language_model.graphs = config.lm.graphs
-    if config.engine.batch_tokens != "auto":
-        language_model.batch_tokens = config.engine.batch_tokens
-    if config.system == "prompted":
-        return PromptedDecoder(language_model, tools, calling, **settings, **further)
-    return Decoder(
-        language_model,
-        tools,
-        calling,
-        mode="tools" if SYSTEMS[config.system].knows_calls else "plain",
-        **settings,
+    made, settings = tools(config, inference=True), asdict(config.decoding)
+    calling = {key: config.tool[key] for key in made}
+    tokens = config.engine.batch_tokens
+    sizes = {} if tokens == "auto" else {"batch_tokens": tokens}
+    language_model = LazyLanguageModel(
+        model, config.lm.dtype, config.lm.device, graphs=config.lm.graphs, **sizes
     )
-
-
-def of_system(config: Config, tools: Mapping[str, Tool]) -> dict[str, Any]:
-    """What the decoder of a system has besides; loads no weights. UserError if a tool has no examples."""
-    return {"examples": _examples(config, tools)} if config.system == "prompted" else {}
+    if config.system == "prompted":
+        examples = _examples(config, made)
+        return PromptedDecoder(language_model, made, calling, examples=examples, **settings)
+    mode = "tools" if SYSTEMS[config.system].knows_calls else "plain"
+    return Decoder(language_model, made, calling, mode=mode, **settings)
 
 
 def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]:
@@ -257,7 +252,6 @@ def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]
 
 def results(config: Config) -> Results:
     """The results below `paths.root`, which is made if it is missing, logged to MLflow as configured."""
-    apply_paths(config)
     root = Path(config.paths.root)
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -279,14 +273,7 @@ def _log_once(line: str) -> None:
 
 def finished_results(config: Config) -> Results:
     """The results below `paths.root`, to read; writes nothing."""
-    apply_paths(config)
     return Results(Path(config.paths.root), versions=VERSIONS)
-
-
-def apply_paths(config: Config) -> None:
-    """Applies the configured paths: the folder of cached assets."""
-    if config.paths.cache:
-        assets.set_cache_dir(Path(config.paths.cache).expanduser())
 
 
 def corpus_name(corpus: CorpusConfig) -> str:

@@ -16,8 +16,8 @@ from graphlib import TopologicalSorter
 from typing import Any, Protocol
 
 from toolformer.errors import UserError, one_line
-from toolformer.jobs import instantiate, train
-from toolformer.jobs.config.overrides import command_of, masked_overrides
+from toolformer.jobs import instantiate
+from toolformer.jobs.config.overrides import command_of, masked_overrides, without
 from toolformer.jobs.job import Job
 from toolformer.results import Folder, Results, Run, RunInfo
 from toolformer.results.provenance import describe, git_commit, run_name
@@ -25,8 +25,8 @@ from toolformer.training import distributed
 
 log = logging.getLogger(__name__)
 
-_IN_TITLES = ("system=", "decoding.k=", "seed=", "model=", "data=", "dataset=", "checkpoint=", "wording=")
-"""Overrides that a run's title shows anyway."""
+_IN_TITLES = ("system", "decoding.k", "seed", "model", "data", "dataset", "checkpoint", "wording")
+"""Keys that a run's title shows anyway."""
 PATIENCE = 2.0
 """Seconds for which processes that train together wait for another command, since they cannot wait one by one."""
 
@@ -51,6 +51,10 @@ class Work(Protocol):
     @property
     def facts(self) -> Mapping[str, Any]:
         """As `Run.facts`, known from the start."""
+
+    @property
+    def processes(self) -> int:
+        """How many processes are to be started that do it together; 1 if this one does it, alone or beside those of a launcher."""
 
     def check(self) -> None:
         """UserError for bad input, before a run begins and before anything that takes long."""
@@ -136,8 +140,7 @@ def perform(job: Job, parent: str = "") -> Run | None:
         work.log(already_done(run), run)
         return run
     work.check()
-    if isinstance(work, train.Work) and (count := train.processes_to_start(work.settings)) > 1:
-        train.release_models()
+    if (count := work.processes) > 1:
         distributed.launch(count, perform, job, parent)
         return results.get(job.step.key())
     if distributed.rank() > 0:  # of several processes the first one does the book-keeping
@@ -149,7 +152,7 @@ def perform(job: Job, parent: str = "") -> Run | None:
         False,
         True if alone else PATIENCE,
     ):  # first lead or help; then have the result, or a dead leader's place
-        with results.open(job.step, _info(job, work, parent), wait, is_done) as folder:
+        with results.open(job.step, _info(job, work, results, parent), wait, is_done) as folder:
             if isinstance(folder, Run):
                 work.log(already_done(folder), folder)
                 return folder
@@ -190,13 +193,10 @@ def already_done(run: Run) -> str:
     return f"already done, by commit {run.commit[:8]}; the code has changed since"
 
 
-def _info(job: Job, work: Work, parent: str) -> RunInfo:
+def _info(job: Job, work: Work, results: Results, parent: str) -> RunInfo:
     """What a run's folder says of it from the start."""
     command = command_of(job.stage, job.overrides)
-    label = " ".join(
-        masked_overrides(override for override in job.differing if not override.startswith(_IN_TITLES))
-    )
-    results = instantiate.finished_results(job.config)
+    label = " ".join(masked_overrides(without(job.differing, *_IN_TITLES)))
     read = [job.sources.training] if job.sources.training else job.sources.annotations
     made_from = [run for step in read if (run := results.find(step))]
     return RunInfo(

@@ -25,9 +25,9 @@ from unittest import mock
 
 from toolformer import progress
 from toolformer.errors import UserError
-from toolformer.jobs import instantiate
 from toolformer.jobs.cluster import connected
 from toolformer.jobs.config import Config
+from toolformer.jobs.config.validate import apply_cache
 
 log = logging.getLogger(__name__)
 
@@ -260,7 +260,6 @@ def _work_here(work: Chunked, threads: int, news: Connection) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     progress.configure(quiet=True)
     torch.set_num_threads(threads)
-    instantiate.apply_paths(work.config)
     if error := _shared(work):
         news.send(error)
 
@@ -337,5 +336,5 @@ def _work_there(work: Chunked, folder: str) -> Exception | None:
     import torch
 
     torch.set_num_threads(engine.threads or max(1, int(engine.cpus_per_worker)))
-    instantiate.apply_paths(work.config)
+    apply_cache(work.config)
     return _shared(work)

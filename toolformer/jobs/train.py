@@ -55,6 +55,10 @@ class Work:
         """The others, which an evaluation reports."""
 
     @property
+    def processes(self) -> int:
+        return processes_to_start(self.settings)
+
+    @property
     def name(self) -> str:
         corpus = str(self.datasets[0].facts.get("corpus", ""))
         differs = f"train {self.config.data} seed={self.config.seed} τ_f={self.threshold}"
@@ -78,6 +82,7 @@ class Work:
             if not self.config.trainer.other_tokenizer:
                 _check_tokenizer(dataset, self.config.model)
         self.heldout, self.reported = heldout.texts(self.config, self.job.sources, self.results)
+        _release_models()  # those of earlier jobs, before one or several processes load theirs
 
     def share(self, folder: Folder | None) -> None:
         """Of processes that train together, the part of those that do no book-keeping."""
@@ -145,7 +150,6 @@ class Work:
             texts += mixed_in
             counts["plain_texts"] = len(mixed_in)
         check_disjoint(texts, [*self.heldout, *self.reported])
-        release_models()
         heldout = [document.text for document in self.heldout]
         folder = results.path(self.job.step)
         further = f" and {counts['plain_texts']} in which no call was kept" if counts else ""
@@ -195,7 +199,7 @@ def processes_to_start(settings: TrainingSettings) -> int:
     return count
 
 
-def release_models() -> None:
+def _release_models() -> None:
     """Frees the annotation's model, which its tools shared."""
     from toolformer.lm.loading import release_memory
     from toolformer.lm.text_generator import load_model

@@ -94,6 +94,9 @@ class LanguageModel:
         model, tokenizer = loading.load_causal(name, loading.choose_dtype(dtype, device))
         return cls(model.to(device), tokenizer, name)
 
+    def load(self) -> None:
+        """Nothing: it is loaded (`lazy.LazyLanguageModel` may not be)."""
+
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, nothing added; special tokens are plain text unless `reads_special_tokens`."""
         if not self.reads_special_tokens:

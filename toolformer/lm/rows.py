@@ -1,7 +1,7 @@
 """Rows: sequences that a causal model continues, in one right-padded store of keys and values.
 
 A row is written from index 0 at its own length. So reading a prompt, a call's result or a single token is one verb, and taking
-tokens back is a shorter length. A branch sees the beginning of a row and its own tokens: they are stored behind the row's, and
+tokens back is a shorter length. A branch sees the beginning of a row and its own tokens: they are stored after the row's, and
 the attention mask hides them from other branches, so the row itself is stored once.
 
 `TreeRows` feeds the model a cache, a mask and position ids; `plain.PlainRows` has the same logits from stock forward passes,
@@ -91,7 +91,7 @@ class TreeRows:
         self._seen = torch.zeros(0, 0, dtype=torch.bool)
         """Which keys of its row each branch sees [cells, keys]; several cells may be one branch's."""
         self._grown: dict[int, int] = {}
-        """Tokens of branches that are stored behind each row."""
+        """Tokens of branches that are stored after each row."""
         self._columns = torch.arange(0, device=language_model.device)
         text = language_model.model.config.get_text_config()
         self._kinds = set(getattr(text, "layer_types", None) or ["sliding_attention"])
@@ -243,7 +243,7 @@ class TreeRows:
         before = [self._lengths[row] for row in rows]
         length = max(counts)
         self._grow(0, max(before) + length)
-        # Padding is written behind a row, where no token sees it before it is overwritten.
+        # Padding is written after a row, where no token sees it before it is overwritten.
         columns = self._tensor(before)[:, None] + self._columns[:length]
         seen = self._columns[: max(before) + length] <= columns[..., None]
         last = self._tensor([start + count - 1 for start, count in zip(before, counts, strict=True)])
@@ -301,7 +301,7 @@ class TreeRows:
         )
 
     def _admit(self, rows: Sequence[int]) -> None:
-        """Gives new rows places, side by side behind the others."""
+        """Gives new rows places, side by side after the others."""
         new = [row for row in rows if row not in self._places]
         if new:
             first = max(self._places.values(), default=-1) + 1

@@ -28,7 +28,7 @@ _COLUMNS = (
 
 
 def log_traces(store: Store, run: Run, run_id: str) -> int:
-    """Logs traces of a finished evaluation, those that are there once more; returns their number.
+    """Logs traces of a finished evaluation, in place of those that are there; returns their number.
 
     Samples without their prompts, as in published runs, have none. Any error of MLflow's.
     """

@@ -25,6 +25,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from toolformer.errors import UserError, one_line
 from toolformer.storage import atomic_write, sha256, sync, writing
+from toolformer.tools.identity import MODEL_FILES, model_files
 from toolformer.training.settings import TrainingResult
 
 log = logging.getLogger(__name__)
@@ -112,6 +113,24 @@ def check_intact(model: Path) -> None:
         raise UserError(
             f"model: {model} is damaged ({damaged} is not what its training saved); copy it again, or train it again"
         )
+
+
+def has_weights(model: Path) -> bool:
+    """Whether a trained model has any of the weights that its training saved; a model without a record has."""
+    saved = [name for name in _saved(model) if name.endswith((".safetensors", ".bin"))]
+    return not saved or any((model / name).is_file() for name in saved)
+
+
+def deciding_files(model: Path) -> dict[str, str]:
+    """The SHA-256 of the files that decide a model's answers, by name: as its training saved them, where some are gone."""
+    saved = {name: digest for name, digest in _saved(model).items() if Path(name).suffix in MODEL_FILES and "/" not in name}
+    return model_files(model) | saved
+
+
+def _saved(model: Path) -> dict[str, str]:
+    """The SHA-256 of the files that a training saved, by name; empty without a record."""
+    listed = read_json(model / RECORD).get("sha256")
+    return listed if isinstance(listed, dict) else {}
 
 
 def damaged_file(model: Path) -> str | None:

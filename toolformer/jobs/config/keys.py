@@ -30,6 +30,8 @@ class Key:
     default: Any
     is_text: bool
     """Whether it is a text or a list of texts."""
+    is_open: bool
+    """Whether anything may be below it."""
     readers: tuple[str, ...]
     """The stages or commands that read it, the one that it is listed with first."""
 
@@ -78,7 +80,8 @@ def all_keys() -> tuple[Key, ...]:
                 default = part.get("default", {"object": {}, "array": []}.get(part.get("type"), MISSING))
                 meaning = " ".join(part.get("description", inherited.get(name, "")).split())
                 stages = readers.get(path.partition(".")[0], (EVERY,))
-                yield Key(path, meaning, default, "string" in kinds, stages)
+                is_open = part.get("type") == "object" or kinds == {None}
+                yield Key(path, meaning, default, "string" in kinds, is_open, stages)
 
     return tuple(visit("Config", ""))
 
@@ -95,6 +98,15 @@ def _inherited_meanings(cls: type) -> dict[str, str]:
 def sections() -> list[str]:
     """The stages and commands that keys are listed with, in the order of the schema, without `EVERY`."""
     return [section for section in dict.fromkeys(key.section for key in all_keys()) if section != EVERY]
+
+
+def is_key(name: str) -> bool:
+    """Whether there is a key or a section of this name, or it is below a mapping, such as the arguments of a tool."""
+    name = re.sub(r"^tool\.\w+", "tool.NAME", name)
+    return any(
+        f"{key.name}.".startswith(f"{name}.") or (key.is_open and name.startswith(f"{key.name}."))
+        for key in all_keys()
+    )
 
 
 def is_text(name: str) -> bool:

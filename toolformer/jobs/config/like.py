@@ -20,7 +20,7 @@ from toolformer.results import Results
 from toolformer.step import Private, ReadBy, Setting, all_settings
 
 _TOOL = "\0"
-"""Stands for the name of any tool."""
+"""In place of the name of any tool."""
 
 
 def repeated(stage: str, composed: DictConfig, overrides: Sequence[str]) -> list[str]:

@@ -1,18 +1,15 @@
 """One line for whatever is wrong with a configuration: the key, the reason, what to do."""
 
-import re
 from collections.abc import Collection
 from typing import Any
 
-from hydra.errors import MissingConfigException, OverrideParseException
+from hydra.errors import MissingConfigException
+from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 from toolformer.credentials import MASK, is_secret, masked
 from toolformer.errors import near
-from toolformer.jobs.config.overrides import masked_overrides, parse_error
-
-_NOISE = ("object_type", "reference_type", "Set the environment", "Config search path", "provider=")
-
+from toolformer.jobs.config.overrides import Override, masked_overrides
 
 _PLUGINS = {
     "joblib": "make setup EXTRA=launchers",
@@ -38,38 +35,30 @@ def moved(key: str) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The key and the reason of Hydra's and OmegaConf's errors, whose messages run over several lines."""
-    if isinstance(error, OverrideParseException):
-        return parse_error(error)
-    causes = [error, *([error.__cause__] if error.__cause__ else [])]
-    lines = [line.strip() for cause in causes for line in str(cause).splitlines() if line.strip()]
-    lines = [line for line in dict.fromkeys(lines) if not line.startswith(_NOISE)]
-    key = next((line.removeprefix("full_key:").strip() for line in lines if line.startswith("full_key:")), "")
-    lines = [
-        re.sub(r"^Error merging override (.*)", lambda match: f"{_shown(match[1])}:", line) for line in lines
-    ]
-    text = " ".join(line for line in lines if not line.startswith("full_key:"))
-    text = re.sub(r"\w+ raised while composing config: ", "", text)
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        launcher = re.fullmatch(r"hydra/launcher/([a-z]+)\w*", error.missing_cfg_file)
-        if launcher and launcher[1] in _PLUGINS:
-            return f"hydra/launcher: {launcher[1]} is not installed: {_PLUGINS[launcher[1]]}"
-        hint = near(error.missing_cfg_file.rpartition("/")[2], error.options or ())
-        text = text.removeprefix("In 'base': ").replace(" Available", f"{hint}; available", 1)
-    text = re.sub(
-        r"^Ambiguous value for argument '(.*)' 1\. .*",
-        r"\1: add -m to sweep over several values, put a list into brackets, or quote a value with a comma inside the shell's quotes",
-        text,
-    )
-    text = re.sub(
-        r"Invalid value assigned: \w+ is not a ListConfig.*?\.", "it must be a list, such as [a,b];", text
-    ).rstrip(";")
-    return f"{key}: {text}" if key and key not in text else text
+    """The key, the reason and, if it is in a file, the file of Hydra's and OmegaConf's errors, whose messages have several lines."""
+    cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__
+    if not isinstance(cause, OmegaConfBaseException):
+        return " ".join(str(error).split())
+    reason = " ".join(str(cause).partition("\n    full_key:")[0].split()).rstrip(".")
+    place = "" if cause is error else str(error).partition(type(cause).__name__)[0]
+    key = cause.full_key if cause.full_key and cause.full_key not in reason else ""
+    return f"{place}{key}{': ' * bool(key)}{reason}"
 
 
-def _shown(override: str) -> str:
+def missing_file(error: MissingConfigException) -> str:
+    """The file of a group that there is not, and the nearest; or what installs a launcher."""
+    file = error.missing_cfg_file or ""
+    group, _, name = file.rpartition("/")
+    launcher = next((name for name in _PLUGINS if file.startswith(f"hydra/launcher/{name}")), "")
+    if launcher:
+        return f"hydra/launcher: {launcher} is not installed: {_PLUGINS[launcher]}"
+    options = list(error.options or ())
+    return f"Could not find '{file}'{near(name, options)}; available options in '{group}': {', '.join(options)}"
+
+
+def shown(override: Override) -> str:
     """An override, masked; of `tool_sources`, which may hold anything, the key alone."""
-    return "tool_sources" if override.startswith("tool_sources=") else masked_overrides([override])[0]
+    return "tool_sources" if override.key == "tool_sources" else masked_overrides([override.text])[0]
 
 
 def first_error(error: ValidationError, known: Collection[str] = ()) -> str:

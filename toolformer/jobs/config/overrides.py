@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -38,11 +38,24 @@ class Override:
     """Where the file of a group goes, if it is named: `heldout`."""
     value: str
     """As it is written."""
+    values: Sequence[Any] = field(default=(), compare=False)
+    """In plain types: one, or those of a sweep."""
+    is_sweep: bool = False
+    """Whether it has several values, one for each job of a sweep."""
 
     @property
     def target(self) -> str:
         """The key that it sets."""
         return self.package or self.key
+
+    @property
+    def listed(self) -> list[Any]:
+        """Its values, those of a list one by one."""
+        return [part for value in self.values for part in (value if isinstance(value, list) else [value])]
+
+    def with_value(self, value: str) -> str:
+        """The override with another value, as it is to be written."""
+        return f"{self.text.partition('=')[0]}={value}"
 
 
 def parse(overrides: Iterable[str]) -> list[Override]:
@@ -53,7 +66,14 @@ def parse(overrides: Iterable[str]) -> list[Override]:
         raise UsageError(parse_error(error)) from error
     texts = [str(override.input_line) for override in parsed]
     return [
-        Override(text, override.key_or_group, override.package or "", text.partition("=")[2])
+        Override(
+            text,
+            override.key_or_group,
+            override.package or "",
+            text.partition("=")[2],
+            _values(override),
+            override.is_sweep_override(),
+        )
         for text, override in zip(texts, parsed, strict=True)
     ]
 
@@ -97,7 +117,7 @@ def masked_overrides(overrides: Iterable[str]) -> list[str]:
 def title_of(stage: str, arguments: Sequence[str]) -> str:
     """The title of a command's jobs, in one line: the keys with several values first, or the experiment; no secrets, no paths."""
     shown = [override for override in parse(arguments) if not override.key.startswith(_NOT_IN_TITLES)]
-    swept = [override for override in shown if _PARSER.parse_override(override.text).is_sweep_override()]
+    swept = [override for override in shown if override.is_sweep]
     first = swept or [override for override in shown if override.key == "experiment"]
     parts = (first, [override for override in shown if override not in first])
     differing, others = (" ".join(masked_overrides(override.text for override in part)) for part in parts)

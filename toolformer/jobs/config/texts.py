@@ -8,28 +8,34 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from toolformer.errors import UserError
 from toolformer.jobs.config.keys import is_text
+from toolformer.jobs.config.overrides import Override
 
 _PACKAGE = re.compile(r"#\s*@package\s+(\S+)")
 _OTHER_NUMBER = re.compile(r"[-+]?0[\d_]+|[-+]?[\d_]+(:[\d_.]+)+")
 """Whole numbers that YAML reads to the base 8 or 60."""
-_SEARCH_PATH = "hydra.searchpath"
+SEARCH_PATH = "hydra.searchpath"
 
 
-def check_texts(overrides: Sequence[str]) -> None:
+def check_texts(overrides: Sequence[Override]) -> None:
     """UserError for a text in a file below `hydra.searchpath` that must be in quotes, and for a number that is read as another;
     other faults are left to Hydra."""
-    chosen: dict[str, list[str]] = {}
-    for override in overrides:
-        key, _, value = override.lstrip("+").partition("=")
-        chosen.setdefault(key, []).extend(value.strip("[]'\"").split(","))
-    folders = [Path(folder.removeprefix("file://")) for folder in _search_path(overrides)]
-    waiting = [(key, option.strip("'\" ")) for key, options in chosen.items() for option in options]
+    folders = [
+        Path(str(folder).removeprefix("file://"))
+        for override in overrides
+        if override.key == SEARCH_PATH
+        for folder in override.listed
+    ]
+    if not folders:
+        return
+    waiting = [
+        (f"{each.key}@{each.package}" if each.package else each.key, str(option))
+        for each in overrides
+        for option in each.listed
+    ]
     seen: set[tuple[str, str]] = set()
     while waiting:
         group, option = waiting.pop()
@@ -48,17 +54,6 @@ def check_texts(overrides: Sequence[str]) -> None:
                 above = package or (header[1] if header else name.replace("/", "."))
                 _check(node, "" if above == "_global_" else above, path)
                 waiting += _defaults(node, name)
-
-
-def _search_path(overrides: Sequence[str]) -> list[str]:
-    for override in overrides:
-        if override.lstrip("+").startswith(f"{_SEARCH_PATH}="):
-            try:
-                value = OverridesParser.create().parse_override(override).value()
-            except HydraException:
-                return []
-            return [str(folder) for folder in value] if isinstance(value, list) else []
-    return []
 
 
 def _defaults(node: yaml.MappingNode, group: str) -> Iterator[tuple[str, str]]:

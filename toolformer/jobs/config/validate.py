@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
+from toolformer.data import assets
 from toolformer.data.files import DEMO_SPLITS
 from toolformer.decoding.settings import check_calling
 from toolformer.errors import UserError, near
@@ -21,7 +22,7 @@ from toolformer.tools import prompt_sets
 
 
 def validate(config: DictConfig, stage: str = "") -> Config:
-    """The configuration as typed objects, with absolute paths to write to.
+    """The configuration as typed objects, with absolute paths to write to; its cache of assets is this process's from here on.
 
     For the stage `report` alone, which only reads finished runs, corpora and benchmark data may be missing.
     UserError for an impossible value, named by its key.
@@ -42,6 +43,7 @@ def validate(config: DictConfig, stage: str = "") -> Config:
         raise UserError(first_error(error, [key.name for key in all_keys()])) from error
     # A tool may change the working directory; what is written stays in one place.
     typed.paths.root = os.path.abspath(Path(typed.paths.root).expanduser())
+    apply_cache(typed)
     prompt_sets.check_set(typed.prompts)
     if typed.tool_sources:
         from toolformer.jobs.config.tool_sources import add_tools
@@ -52,6 +54,12 @@ def validate(config: DictConfig, stage: str = "") -> Config:
         _check_data(typed)
     _check_together(typed)
     return typed
+
+
+def apply_cache(config: Config) -> None:
+    """Sets the folder of cached assets for this process, as configured."""
+    if config.paths.cache:
+        assets.set_cache_dir(Path(config.paths.cache).expanduser())
 
 
 def _check_tools(config: Config) -> None:

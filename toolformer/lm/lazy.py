@@ -1,0 +1,51 @@
+"""A language model that is loaded when it is first needed: whoever only looks up answers needs none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from toolformer.lm import loading
+from toolformer.lm.language_model import LanguageModel
+
+
+class LazyLanguageModel(LanguageModel):
+    """Its name, its device and its dtype are known at once; anything else of it, or `load`, loads it.
+
+    Args:
+        settings: attributes that it gets when it is loaded.
+    """
+
+    def __init__(self, name: str, dtype: str = "auto", device: str = "auto", **settings: Any) -> None:
+        chosen = loading.choose_device(device)
+        self.name, self.device = name, torch.device(chosen)
+        self.dtype = loading.choose_dtype(dtype, chosen)
+        self._tool_names: set[str] = set()
+        self._settings: dict[str, Any] | None = settings
+        """None once it is loaded."""
+
+    def load(self) -> None:
+        """Reads the weights, unless that is done. UserError as of `from_pretrained`, and for a tool's name that is lost."""
+        if self._settings is None:
+            return
+        settings, self._settings = self._settings, None
+        model, tokenizer = loading.load_causal(self.name, self.dtype)
+        super().__init__(model.to(self.device), tokenizer, self.name)
+        vars(self).update(settings)
+        super().check_tool_names(self._tool_names)
+
+    def check_tool_names(self, names: Iterable[str]) -> None:
+        """As of any model, but not before it is loaded."""
+        if self._settings is None:
+            super().check_tool_names(names)
+        else:
+            self._tool_names |= {*names}
+
+    def __getattr__(self, name: str) -> Any:
+        # Asked for what is not there, such as the tokenizer before it is loaded.
+        if vars(self).get("_settings") is None:
+            raise AttributeError(f"a language model has no {name}")
+        self.load()
+        return getattr(self, name)
