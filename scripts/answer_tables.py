@@ -10,7 +10,7 @@ from typing import Any
 from scipy.special import stdtr
 
 from scripts import position_tables
-from scripts.answers import PARTS, Answers, arm_named, calls_of, title
+from scripts.answers import PARTS, Answers, calls_of, title
 from toolformer.benchmarks import PAPER, TASKS
 from toolformer.benchmarks.declared import is_perplexity
 from toolformer.benchmarks.metrics import as_number, number_in
@@ -45,11 +45,7 @@ def scores(answers: Answers, arms: Sequence[str], benchmarks: Sequence[str], see
     rows = []
     for benchmark in benchmarks:
         measured = {
-            name: [
-                pair
-                for pair in answers.of(arm_named(name), benchmark)
-                if not seeds or pair[0][0] < int(seeds)
-            ]
+            name: [pair for pair in answers.of(name, benchmark) if not seeds or pair[0][0] < int(seeds)]
             for name in arms
         }
         intervals = {name: over_seeds([answered for _, answered in runs]) for name, runs in measured.items()}
@@ -235,9 +231,7 @@ def effect(answers: Answers) -> Table:
 def seeds(answers: Answers, arms: Sequence[str], benchmarks: Sequence[str]) -> Table:
     """The score of every training of each arm on each benchmark, in a column per seed."""
     measured = {
-        (benchmark, name): {
-            pair[0][0]: over_seeds([pair[1]]) for pair in answers.of(arm_named(name), benchmark)
-        }
+        (benchmark, name): {pair[0][0]: over_seeds([pair[1]]) for pair in answers.of(name, benchmark)}
         for benchmark in benchmarks
         for name in arms
         if answers.has(name, benchmark)
@@ -281,7 +275,7 @@ def harmless(answers: Answers, of: str, over: str, benchmarks: Sequence[str], ma
     """Whether perplexities are worse by less than a margin: p is one-sided, that the true ratio is the margin or more."""
     rows = []
     for benchmark in benchmarks:
-        pairs = [answers.of(arm_named(name), benchmark) for name in (of, over)]
+        pairs = [answers.of(name, benchmark) for name in (of, over)]
         effect = log_ratio(*pairs)
         rows.append(
             {

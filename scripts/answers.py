@@ -1,14 +1,14 @@
 """The published answers of a registered experiment, by arm and benchmark; `scripts/answer_tables.py` makes tables of them.
 
-An arm is identified by what its evaluations were made with: the system; how the calls were kept and sampled that its model was
-trained on; the index that its tools search; the wording of the prompts. Its runs differ in their training seed. Two arms are
-compared as `toolformer compare` does it, on the seeds and questions that both have.
+Which evaluations a row has follows the two rules of the report (`reporting.select`). A row is labelled by the arm that they
+belong to: the system; how the calls were kept and sampled that its model was trained on; the index that its tools search. Two
+arms are compared as `toolformer compare` does it, on the seeds and questions that both have.
 """
 
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from scripts import rules
@@ -24,7 +24,7 @@ from toolformer.reporting.pairing import (
     corrected,
     read_samples,
 )
-from toolformer.reporting.select import seeds_of
+from toolformer.reporting.select import comparable, frame, seeds_of
 from toolformer.results import Results, Run
 from toolformer.step import Step
 
@@ -58,39 +58,29 @@ EXPERIMENTS = {
 """By the name of their runs."""
 
 
-@dataclass(frozen=True)
-class Arm:
-    """What evaluations have in common that differ in their seed."""
-
-    system: str
-    calls: str = "loss"
-    """How the calls of its training texts were kept: by `loss`, by `chance`, or by `chance above 0`, among those with a gain above 0;
-    `new` are sampled by another seed, and kept by loss."""
-    index: str = ""
-    """The name of the index that its tools search, if that is not the annotation's."""
-    wording: str = PAPER
-    rule: str = ""
-    """The rule that answers in place of learned calls, by its name in `scripts/rules.py`."""
-
-
 ARMS = {
-    "M": Arm("model"),
-    "prompted": Arm("prompted"),
-    "M + CC": Arm("model_cc"),
-    "disabled": Arm("toolformer_disabled"),
-    "Toolformer": Arm("toolformer"),
-    "chance": Arm("toolformer", "chance"),
-    "chance above 0": Arm("toolformer", "chance above 0"),
-    "new calls": Arm("toolformer", "new"),
-    "new calls, disabled": Arm("toolformer_disabled", "new"),
-    "Toolformer, index without": Arm("toolformer", index="without"),
-    "M + rule": Arm("model", rule="M + rule"),
-    "M + CC + rule": Arm("model_cc", rule="M + CC + rule"),
-    "disabled + rule": Arm("toolformer_disabled", rule="disabled + rule"),
-    "question as query": Arm("model", rule="question as query"),
-    "question as query, index without": Arm("model", rule="question as query, index without"),
+    "M": ("model", "loss", ""),
+    "prompted": ("prompted", "loss", ""),
+    "M + CC": ("model_cc", "loss", ""),
+    "disabled": ("toolformer_disabled", "loss", ""),
+    "Toolformer": ("toolformer", "loss", ""),
+    "chance": ("toolformer", "chance", ""),
+    "chance above 0": ("toolformer", "chance above 0", ""),
+    "new calls": ("toolformer", "new", ""),
+    "new calls, disabled": ("toolformer_disabled", "new", ""),
+    "Toolformer, index without": ("toolformer", "loss", "without"),
 }
-"""By name in tables."""
+"""By name in tables: the system; how the calls of its training texts were kept, by `loss`, by `chance`, or by `chance above 0`, among
+those with a gain above 0, or `new` for calls that another seed sampled, kept by loss; and the name of the index that its tools
+search, if that is not the annotation's."""
+RULES = {
+    "M + rule": "M",
+    "M + CC + rule": "M + CC",
+    "disabled + rule": "disabled",
+    "question as query": "M",
+    "question as query, index without": "M",
+}
+"""The rules that answer in place of learned calls (`scripts/rules.py`), and the arm whose answers each replaces."""
 
 
 @functools.cache
@@ -117,17 +107,19 @@ TITLES = {
 }
 
 
-def arm_of(run: Run, is_pooled: bool = False) -> Arm:
-    """The arm of an evaluation, by its settings and those of the steps that it was made from.
+def label_of(run: Run, is_pooled: bool = False) -> str:
+    """The arm of an evaluation, by its settings and those of the steps that it was made from; empty for any other.
 
     Args:
         is_pooled: whether new calls are of the arm of the others, and the index of no account (`Experiment`).
     """
     annotation = next(run.step.find_all("generate"), None)
     calls = calls_of(annotation) if annotation else "loss"
-    index = run.setting("tool.search.inference.retriever.index_path") or ""
-    arm = Arm(str(run.facts.get("system")), calls, Path(index).stem, str(run.facts.get("wording", PAPER)))
-    return replace(arm, calls="loss" if calls == "new" else calls, index="") if is_pooled else arm
+    index = Path(run.setting("tool.search.inference.retriever.index_path") or "").stem
+    if is_pooled:
+        calls, index = "loss" if calls == "new" else calls, ""
+    made_with = (run.facts.get("system"), calls, index)
+    return next((name for name, arm in ARMS.items() if arm == made_with), "")
 
 
 def calls_of(annotation: Step) -> str:
@@ -148,40 +140,45 @@ class Answers:
     def __init__(self, folder: Path = PUBLISHED, experiment: str = "headline") -> None:
         self.results, self.experiment = Results(folder), EXPERIMENTS[experiment]
         self.results.check_root()
-        self.runs: dict[tuple[Arm, str], dict[tuple[int, int], Run]] = {}
-        for run in reversed(self.results.runs("evaluate")):
-            for task in run.tasks:
-                seeds = self.runs.setdefault((arm_of(run, self.experiment.is_pooled), task), {})
-                if other := seeds.get(seeds_of(run)):
-                    raise UserError(
-                        f"{folder}: runs {other.id} and {run.id} are the same arm and seed on {task}; keep one of them"
-                    )
-                seeds[seeds_of(run)] = run
+        trained, annotated = (
+            {run.id: run for run in self.results.runs(stage)} for stage in ("train", "generate")
+        )
+        cells = frame(self.results.runs("evaluate"), trained, annotated)
+        # Registered arms: which trainings and indexes they pool was said before they were measured.
+        labels = [label_of(run, self.experiment.is_pooled) for run in cells.run]
+        cells = cells.assign(label=labels, arm=labels, annotated=labels)
+        self._runs = {
+            (arm, task, wording): {seeds_of(run): run for run in runs}
+            for wording, worded in cells[cells.label != ""].groupby("wording")
+            for (arm, task), runs in comparable(worded, ["label"]).items()
+        }
 
-    def of(self, arm: Arm, benchmark: str) -> Seeds:
+    def of(self, arm: str, benchmark: str, wording: str = PAPER) -> Seeds:
         """The answers of an arm by seed. UserError if there are none, or a file is not what was published."""
         task, belongs = PARTS.get(benchmark, (benchmark, None))
-        if arm.rule:
-            right, of_system = (
-                rules.right_answers(self.experiment.rules),
-                self.of(replace(arm, rule=""), benchmark),
-            )
-            return [(seeds, rules.scored(arm.rule, task, seeds[0], rows, right)) for seeds, rows in of_system]
-        rows = ((seeds, self._rows(run, task)) for seeds, run in sorted(self.runs_of(arm, task).items()))
+        if arm in RULES:
+            right = rules.right_answers(self.experiment.rules)
+            answered = self.of(RULES[arm], benchmark, wording)
+            return [(seeds, rules.scored(arm, task, seeds[0], rows, right)) for seeds, rows in answered]
+        runs = sorted(self.runs_of(arm, task, wording).items())
+        rows = ((seeds, self._rows(run, task)) for seeds, run in runs)
         return [
             (seeds, [row for row in each if not belongs or belongs(str(row["id"]))]) for seeds, each in rows
         ]
 
-    def runs_of(self, arm: Arm, task: str) -> Mapping[tuple[int, int], Run]:
-        """The evaluations of an arm on a task by seeds. UserError if there are none."""
-        if runs := self.runs.get((arm, task)):
+    def runs_of(self, arm: str, task: str, wording: str = PAPER) -> Mapping[tuple[int, int], Run]:
+        """The evaluations of an arm on a task by seeds. UserError if there are none, or there is no such arm."""
+        known = (*ARMS, *RULES)
+        if arm not in known:
+            raise UserError(f"there is no arm {arm!r}{near(arm, known)}; known: {', '.join(known)}")
+        if runs := self._runs.get((arm, task, wording)):
             return runs
         raise UserError(f"{self.results.root} has no answers of {arm} on {task}")
 
     def has(self, arm: str, benchmark: str) -> bool:
         """Whether an arm answered a benchmark."""
         task, _ = PARTS.get(benchmark, (benchmark, None))
-        return (replace(arm_named(arm), rule=""), task) in self.runs
+        return (RULES.get(arm, arm), task, PAPER) in self._runs
 
     @functools.cache  # noqa: B019  # an instance is as long as its process
     def _rows(self, run: Run, task: str) -> list[Row]:
@@ -189,7 +186,7 @@ class Answers:
 
     def by_seed(self, arm: str, task: str) -> dict[tuple[int, int], list[Row]]:
         """All columns of an arm's answers, by seed."""
-        runs = sorted(self.runs_of(arm_named(arm), task).items())
+        runs = sorted(self.runs_of(arm, task).items())
         files = {
             seeds: self.results.artifact(run, f"samples/{task}.parquet", reduced=True) for seeds, run in runs
         }
@@ -201,7 +198,7 @@ class Answers:
 
     def compare_one(self, of: str, over: str, benchmark: str, wording: str = PAPER) -> TaskComparison:
         """An arm over another one on a benchmark; p is not corrected. UserError if they have no question in common."""
-        sides = (self.of(replace(arm_named(name), wording=wording), benchmark) for name in (over, of))
+        sides = (self.of(name, benchmark, wording) for name in (over, of))
         compared = compare_groups(benchmark, *sides)
         if compared is None:
             raise UserError(f"{of} and {over} have no question of {benchmark} in common")
@@ -218,13 +215,6 @@ class Answers:
                 for wording in wordings
             ]
         )
-
-
-def arm_named(name: str) -> Arm:
-    """UserError if there is no such arm."""
-    if name not in ARMS:
-        raise UserError(f"there is no arm {name!r}{near(name, ARMS)}; known: {', '.join(ARMS)}")
-    return ARMS[name]
 
 
 def title(benchmark: str) -> str:

@@ -97,11 +97,7 @@ def main(data: Path, experiment: str = "headline") -> None:
     for rule, folder in QUERIES[experiment].items():
         reader = _reader(data / "headline" / folder)
         for task in (task for task in QUESTIONS if published.has("disabled", task)):
-            asked = [
-                str(row["id"])
-                for _, rows in published.of(answers.arm_named("disabled"), task)[:1]
-                for row in rows
-            ]
+            asked = [str(row["id"]) for _, rows in published.of("disabled", task)[:1] for row in rows]
             given = _asked(reader, [documents[task][identity] for identity in asked])
             ids = [
                 identity

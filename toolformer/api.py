@@ -159,7 +159,6 @@ def _check_list(name: str, value: Sequence[str]) -> None:
 
 
 def _config(overrides: Sequence[str]) -> Config:
-    from toolformer.jobs import instantiate
     from toolformer.jobs.config import compose, validate
 
     _check_list("overrides", overrides)

@@ -5,7 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.build import Recorder
-from toolformer.annotation.candidates import Candidate, ToolSettings, Window, longest_window, windows
+from toolformer.annotation.candidates import (
+    Candidate,
+    Filtering,
+    ToolSettings,
+    Window,
+    longest_window,
+    windows,
+)
 from toolformer.annotation.merge import KeptCall, decide, kept_calls
 from toolformer.annotation.score import PAPER
 from toolformer.calls import ApiCall
@@ -74,4 +81,4 @@ def keep(
     rows: Sequence[Mapping[str, Any]], thresholds: Mapping[str, float], baseline: str = PAPER
 ) -> dict[str, list[KeptCall]]:
     """The kept calls of each document."""
-    return kept_calls(rows, decide(rows, thresholds, baseline))
+    return kept_calls(rows, decide(rows, thresholds, Filtering(baseline)))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.build import GOLDEN, Recorder
-from toolformer.annotation.candidates import Candidate, PreFilters, ToolSettings, Window
+from toolformer.annotation.candidates import Candidate, Filtering, PreFilters, ToolSettings, Window
 from toolformer.annotation.merge import Chance, row
 from toolformer.annotation.pipeline import Annotator
 from toolformer.annotation.results import KeepRules, filtered
@@ -67,8 +67,8 @@ PRE_FILTERS = {
 THRESHOLDS = {"calendar": 0.5}
 FILTERS = {
     "paper": KeepRules(THRESHOLDS),
-    "plain": KeepRules(THRESHOLDS, PLAIN),
-    "leak": KeepRules(THRESHOLDS, drop_leaks=True),
+    "plain": KeepRules(THRESHOLDS, Filtering(PLAIN)),
+    "leak": KeepRules(THRESHOLDS, Filtering(leak="drop")),
     "chance": KeepRules(THRESHOLDS, chance=Chance({"calendar": 0.5}, seed=3)),
 }
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.annotation.build import DOCUMENTS, QA, Recording, candidate, keep, whole_windows
+from toolformer.annotation.candidates import Filtering
 from toolformer.annotation.merge import BEATEN, BELOW, NO_GAIN, KeptCall, decide, merge, row, united
 from toolformer.annotation.pipeline import Annotator
 from toolformer.annotation.score import PLAIN, gain
@@ -85,7 +86,7 @@ def test_every_scored_call_is_kept_or_has_a_reason(tiny_gpt2: LanguageModel) -> 
 def test_an_unscored_gain_counts_as_its_bound(tiny_gpt2: LanguageModel) -> None:
     bounded = scored(whole_windows(tiny_gpt2)[0], 2, loss_none=1.2) | {"loss_no_result": None}
     for baseline in ("paper", "plain"):
-        (decision,) = decide([bounded], {"qa": 1.0}, baseline)
+        (decision,) = decide([bounded], {"qa": 1.0}, Filtering(baseline))
         assert (decision.reason, decision.gain) == (BELOW, pytest.approx(0.2))
 
 

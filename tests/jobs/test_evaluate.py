@@ -13,7 +13,7 @@ from tests.processes import config, run_stage, trained, words
 from toolformer.api import Toolformer
 from toolformer.cli import main
 from toolformer.errors import UserError
-from toolformer.jobs.evaluate import first_day
+from toolformer.jobs.evaluate import Work, first_day
 from toolformer.results import Results, Run
 from toolformer.storage import write_line
 from toolformer.training import checkpoints

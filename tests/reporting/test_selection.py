@@ -140,6 +140,14 @@ def of_seeds(store: Runs, folder: Path, seeds: Sequence[int], limited: bool) -> 
     return store
 
 
+def test_a_control_that_keeps_calls_by_chance_is_one_row_over_its_seeds(store: Runs) -> None:
+    for seed in range(3):
+        dataset = Step("generate", 1, {}, {"seed": seed})
+        training = trained(store, seed=seed, dataset=dataset, replicate="same")
+        evaluated(store, "toolformer", accuracy("svamp", 10.0 * seed), training, seed=seed)
+    assert values(store) == {"toolformer": 10.0}
+
+
 @pytest.mark.parametrize("limited", [False, True])
 def test_runs_that_differ_only_in_their_seed_are_one_row(tmp_path: Path, limited: bool) -> None:
     seen = []

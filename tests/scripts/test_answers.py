@@ -60,13 +60,16 @@ class Experiment:
             training = None
             if system.startswith("toolformer"):
                 training = self.training(seed, annotate, filtered or {})
+            answer = Step(
+                "answer", 1, {"system": system, "index": index}, {"training": training} if training else {}
+            )
             self.runs.add(
                 "evaluate",
                 {f"{task}/score": sum(of_seed) / len(of_seed), "seconds": 90.0},
                 {f"samples/{task}.parquet": path},
                 {"seed": seed, "tool": {"search": {"inference": {"retriever": {"index_path": index}}}}},
                 settings={"number": number},
-                made_from=training,
+                inputs={"answers": answer},
                 experiment="headline",
                 system=system,
                 wording=wording,
@@ -102,6 +105,13 @@ def test_a_gain_is_computed_from_the_answers(experiment: Experiment) -> None:
     (row,) = answer_tables.gains(answers.Answers(experiment.published()), "Toolformer", "disabled", ["mawps"])
     assert (row["disabled"], row["Toolformer"], row["gained"], row["lost"]) == ("12.5", "50.0", "3", "0")
     assert row["gain"] == "+37.5 seeds +50.0 +25.0" and (row["questions"], row["seeds"]) == ("4", "2")
+
+
+def test_of_two_evaluations_of_an_arm_and_a_seed_the_newest_counts(experiment: Experiment) -> None:
+    experiment.arm("toolformer", [[100, 100, 100, 100], [0, 0, 0, 0]])
+    experiment.arm("toolformer", [[100, 100, 0, 0], [100, 100, 100, 0]])
+    (row,) = answer_tables.scores(answers.Answers(experiment.published()), ["Toolformer"], ["mawps"])
+    assert (row["Toolformer"], row["Toolformer, seeds"]) == ("62.5", "2")
 
 
 def test_arms_are_told_by_what_they_were_made_with(experiment: Experiment) -> None:
@@ -167,7 +177,10 @@ def test_registered_hypotheses_name_arms_and_benchmarks(name: str) -> None:
         name for family in families for name in (family["of"], family["over"], *family.get("share_of", ()))
     ]
     benchmarks = [name for family in families for name in family["targets"]]
-    assert {*named} <= {*answers.ARMS} and {*benchmarks} <= {*answer_tables.TASKS, *answers.PARTS}
+    assert {*named} <= {*answers.ARMS, *answers.RULES} and {*benchmarks} <= {
+        *answer_tables.TASKS,
+        *answers.PARTS,
+    }
 
 
 def test_costs_count_calls_and_an_annotation_once(experiment: Experiment) -> None:

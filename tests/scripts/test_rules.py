@@ -39,7 +39,7 @@ def test_every_rule_was_asked_the_published_questions() -> None:
     published = answers.Answers()
     for rule, tasks in rules.right_answers().items():
         for task in tasks:
-            for _, rows in published.of(answers.arm_named(rule), task):
+            for _, rows in published.of(rule, task):
                 assert {row["score"] for row in rows} == {0.0, 100.0}
 
 

@@ -91,6 +91,16 @@ class PreFilters:
 
 
 @dataclass
+class Filtering:
+    """Which scored calls are kept; applied after scoring, so that a change needs no model."""
+
+    baseline: Annotated[str, OneOf("paper", "plain"), Decides("generate")] = "paper"
+    """L⁻: paper, min(L(ε), L(e(c, ε))); or plain, L(ε) alone."""
+    leak: Annotated[str, OneOf("keep", "drop"), Decides("generate")] = "keep"
+    """drop: keep no call that holds a number or a name that appears only after it; keep: count them, as in the paper."""
+
+
+@dataclass
 class ToolSettings(Sampling, CallLimits, Proposing):
     """How calls of one tool are proposed and kept."""
 

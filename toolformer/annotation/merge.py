@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from toolformer.annotation.candidates import SCORED, Candidate
+from toolformer.annotation.candidates import SCORED, Candidate, Filtering
 from toolformer.annotation.score import PAPER, gain
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import ApiCall, insert
@@ -23,6 +23,9 @@ NO_GAIN = "loss is not a number"
 LEAKS = "holds what appears only after it"
 NOT_DRAWN = "not drawn"
 ENOUGH = "after the last example of its tool"
+
+
+_PAPERS = Filtering()
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Chance:
 def decide(
     rows: Sequence[Mapping[str, Any]],
     thresholds: Mapping[str, float],
-    baseline: str = PAPER,
+    filtering: Filtering = _PAPERS,
     leaking: Collection[int] = (),
     chance: Chance = Chance(),
 ) -> list[Decision]:
@@ -93,7 +96,7 @@ def decide(
     decisions: list[Decision] = []
     best: dict[tuple[str, str, int], tuple[float, int, int]] = {}
     for n, entry in enumerate(rows):
-        worth, by_chance = gain(entry, baseline), entry["tool"] in chance.shares
+        worth, by_chance = gain(entry, filtering.baseline), entry["tool"] in chance.shares
         threshold = chance.above.get(entry["tool"]) if by_chance else thresholds[entry["tool"]]
         if entry["status"] != SCORED:
             decisions.append(Decision(None, entry["status"]))
@@ -103,7 +106,7 @@ def decide(
             decisions.append(Decision(worth, LEAKS))
         elif threshold is not None and (worth <= threshold if by_chance else worth < threshold):
             decisions.append(Decision(worth, BELOW, threshold))
-        elif threshold is not None and baseline == PAPER and entry["loss_no_result"] is None:
+        elif threshold is not None and filtering.baseline == PAPER and entry["loss_no_result"] is None:
             key = f"tool.{entry['tool']}.chance_above" if by_chance else "filter_threshold"
             raise UserError(
                 f"{key}: {threshold:g} is below score.floor, for which tool {entry['tool']} was "

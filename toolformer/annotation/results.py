@@ -15,11 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from toolformer.annotation.candidates import SCORED
+from toolformer.annotation.candidates import SCORED, Filtering
 from toolformer.annotation.funnel import KeptInputs
 from toolformer.annotation.leaks import Terms
 from toolformer.annotation.merge import ENOUGH, Chance, Decision, decide, kept_calls, merge
-from toolformer.annotation.score import PAPER
 from toolformer.annotation.shards import CALL, CANDIDATES, BrokenShard, Record, ShardStore
 from toolformer.calls import parse
 from toolformer.data import Document
@@ -66,8 +65,7 @@ class KeepRules:
 
     thresholds: Mapping[str, float]
     """By tool, the gain in nats that a call must reach: τ_f."""
-    baseline: str = PAPER
-    drop_leaks: bool = False
+    filtering: Filtering = field(default_factory=Filtering)
     chance: Chance = Chance()
     examples: Mapping[str, Collection[str]] = field(default_factory=dict)
     """By tool, the inputs of the calls in its prompt: copies of them are counted."""
@@ -178,8 +176,8 @@ def filtered(
 ) -> tuple[list[Decision], dict[int, str]]:
     """The filter's decisions on candidates of these documents, and what leaks (`leaks_of`)."""
     leaks = leaks_of(rows, documents)
-    dropped = leaks if rules.drop_leaks else ()
-    return decide(rows, rules.thresholds, rules.baseline, dropped, rules.chance), leaks
+    dropped = leaks if rules.filtering.leak == "drop" else ()
+    return decide(rows, rules.thresholds, rules.filtering, dropped, rules.chance), leaks
 
 
 def leaks_of(rows: Sequence[Mapping[str, Any]], documents: Iterable[Document]) -> dict[int, str]:

@@ -195,7 +195,6 @@ def index(arguments: list[str]) -> int:
         arguments, "corpus=jsonl corpus.path=FILE index.path=DIR"
     )
     config = configured("generate", options.overrides)
-    from toolformer.jobs import instantiate
     from toolformer.jobs.index import index as build
 
     folder, count = build(config)

@@ -130,14 +130,13 @@ class Work:
     def check(self) -> None:
         """Of what cannot answer first, since reading the rows may take long."""
         from toolformer.evaluation.ladder.rungs import usable
-        from toolformer.lm.loading import load_config
+        from toolformer.lm.loading import count_parameters
         from toolformer.training.checkpoints import check_intact, has_weights
 
         check_cluster(self.config.engine)
-        if not self.trained:
-            load_config(self.model)
         if has_weights(Path(self.model)):  # without them, answers that are there are scored
             check_intact(Path(self.model))
+        self.parameters = count_parameters(self.model)
         self.decoder = instantiate.decoder(self.config, self.model)
         self.texts = self._heldout() if heldout.TASK in self.tasks else None
         with TemporaryDirectory() as folder:
@@ -171,13 +170,12 @@ class Work:
     def _write(self, run: Folder, lm: ToolformerLM, scores: Mapping[str, TaskResult]) -> None:
         """Writes samples and metrics."""
         from toolformer.evaluation.metrics import speed, task_metrics
-        from toolformer.lm.loading import count_parameters
 
         if day := self.chunks.questions.day:
             run.add_facts(day=day.isoformat())
         metrics = speed([sample for result in scores.values() for sample in result.samples])
         run.add_facts(dtype=str(lm.language_model.dtype).removeprefix("torch."))
-        metrics["parameters"] = count_parameters(self.model)
+        metrics["parameters"] = self.parameters
         names = {tool.name: key for key, tool in self.config.tool.items()}
         for task, result in scores.items():
             run.task(task, task_metrics(result, names))

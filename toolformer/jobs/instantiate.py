@@ -235,11 +235,11 @@ def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]
     """The sentences that show calls of each tool: its own, else made of the calls that its author gives as examples."""
     sentences: dict[str, list[str]] = {}
     for key, tool in tools.items():
-        described = tool.description or Description(tool.name)
+        description = tool.description or Description(tool.name)
         example = config.tool[key].example
         try:
             sentences[key] = examples.with_name(tool.examples, tool.name) or examples.described(
-                tool.name, described.summary, [example] if example else described.examples
+                tool.name, description.summary, [example] if example else description.examples
             )
         except CallSyntaxError as error:
             raise UserError(f"tool.{key}.example: {error}") from error
@@ -310,7 +310,7 @@ def keep_rules(config: Config) -> KeepRules:
             f"tool.{alone[0]}.chance_above: its calls are kept by gain; give tool.{alone[0]}.chance, too, or leave it out"
         )
     chance = Chance(shares, config.seed, above)
-    limit, drop_leaks = config.generate.limit_per_tool, config.filter.leak == "drop"
     settings = [tool_settings(config, key) for key in config.tools]
     examples = {tool.key: tool.prompt.inputs(tool.name) for tool in settings}
-    return KeepRules(thresholds(config), config.filter.baseline, drop_leaks, chance, examples, limit)
+    limit = config.generate.limit_per_tool
+    return KeepRules(thresholds(config), config.filter, chance, examples, limit)

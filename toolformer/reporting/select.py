@@ -137,7 +137,7 @@ def _seedless(step: Step, but: Collection[str]) -> dict[str, Any]:
         return _seedless(value, but) if isinstance(value, Step) else value
 
     kept = {name: value for name, value in step.settings.items() if name != "seed" or step.name in but}
-    inputs = {name: plain(value) for name, value in step.inputs.items()}
+    inputs = {name: plain(value) for name, value in step.inputs.items() if name != "seed"}  # of chance
     return {"name": step.name, "version": step.version, "settings": kept, "inputs": inputs}
 
 

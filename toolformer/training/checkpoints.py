@@ -123,7 +123,11 @@ def has_weights(model: Path) -> bool:
 
 def deciding_files(model: Path) -> dict[str, str]:
     """The SHA-256 of the files that decide a model's answers, by name: as its training saved them, where some are gone."""
-    saved = {name: digest for name, digest in _saved(model).items() if Path(name).suffix in MODEL_FILES and "/" not in name}
+    saved = {
+        name: digest
+        for name, digest in _saved(model).items()
+        if Path(name).suffix in MODEL_FILES and "/" not in name
+    }
     return model_files(model) | saved
 
 

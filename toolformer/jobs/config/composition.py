@@ -16,7 +16,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from toolformer.errors import UsageError, UserError, near
 from toolformer.jobs.config.keys import all_keys, is_key, is_text, suggest
 from toolformer.jobs.config.like import repeated
-from toolformer.jobs.config.messages import MOVED, missing_file, moved, one_line, shown
+from toolformer.jobs.config.messages import MOVED, missing_file, moved, one_line, reason_of, shown
 from toolformer.jobs.config.overrides import Override, masked_overrides, parse, parse_error, values
 from toolformer.jobs.config.schema import register
 from toolformer.jobs.config.texts import SEARCH_PATH, check_texts
@@ -92,7 +92,9 @@ def _check_experiment(name: str) -> None:
 def _quoted(override: Override) -> str:
     if override.key == "experiment":  # base.yaml has the group
         return override.text.removeprefix("+")
-    if override.key == "paths.root" and override.value.startswith("~"):  # Hydra makes a sweep's folder below it
+    if override.key == "paths.root" and override.value.startswith(
+        "~"
+    ):  # Hydra makes a sweep's folder below it
         return override.with_value(str(Path(override.value).expanduser()))
     parts = override.value.split(",")  # of a sweep
     if not any(map(_is_number, parts)) or not is_text(override.key):
@@ -134,7 +136,7 @@ def composition_errors(stage: str, texts: Sequence[str]) -> Iterator[None]:
         wrong = next((each for each in overrides if _is_named(each, key, str(error))), None)
         wrong = wrong or next((each for each in overrides if not _is_known(each.key)), None)
         if wrong:
-            reason = _of_override(stage, wrong, cause or error)
+            reason = _of_override(stage, wrong, overrides, cause or error)
         elif key:
             reason = _of_file(stage, key, error)
         elif isinstance(error, HydraException | yaml.YAMLError):
@@ -150,7 +152,7 @@ def composition_errors(stage: str, texts: Sequence[str]) -> Iterator[None]:
 def _is_named(override: Override, key: str, message: str) -> bool:
     """Whether an error at a key is that of an override, and not of a file."""
     is_at = bool(key) and f"{override.key}.".startswith(f"{key}.")
-    return is_at and (override.text in message or f"'{override.key}'" in message)
+    return override.text in message or (is_at and f"'{override.key}'" in message)
 
 
 def _is_known(key: str) -> bool:
@@ -158,11 +160,12 @@ def _is_known(key: str) -> bool:
     return is_key(key) or key.startswith("hydra") or (CONF / key).is_dir()
 
 
-def _of_override(stage: str, override: Override, error: BaseException) -> str:
-    """What is wrong with an override."""
+def _of_override(stage: str, override: Override, overrides: Iterable[Override], error: BaseException) -> str:
+    """What is wrong with one of the overrides."""
     key = override.key
     tool = re.match(r"tool\.(\w+)\.", key)
-    known = sorted(path.stem for path in (CONF / "tool").glob("*.yaml"))
+    added = {each.package.removeprefix("tool.") for each in overrides if each.key == "tool"}
+    known = sorted(added | {path.stem for path in (CONF / "tool").glob("*.yaml")})
     if tool and tool[1] not in known:
         return (
             f"unknown tool {tool[1]!r}{near(tool[1], known)}; for a custom tool (tool_sources) add +tool@tool.{tool[1]}=user "
@@ -170,7 +173,7 @@ def _of_override(stage: str, override: Override, error: BaseException) -> str:
         )
     if old := next((old for old in MOVED if f"{key}.".startswith(f"{old}.")), ""):
         return moved(old)
-    if not _is_known(key):
+    if not _is_known(key) or isinstance(error, ConfigKeyError | ConfigAttributeError):
         groups = {folder.name for folder in CONF.glob("*/")} - {"tool", "retriever", "hydra"}
         keys: Any = OmegaConf.to_container(compose(stage, []), resolve=False)
         hint = suggest(key, override.value, stage) or near(key, [*masked_flat(keys), *groups])
@@ -179,7 +182,7 @@ def _of_override(stage: str, override: Override, error: BaseException) -> str:
         return f"{override.text}: to choose a file of the group corpus, write corpus@{override.text}"
     if isinstance(error, OmegaConfBaseException) and isinstance(error.child_node, ListConfig):
         return f"{shown(override)}: it must be a list, such as [a,b]"
-    return f"{shown(override)}: {one_line(error)}"
+    return f"{shown(override)}: {reason_of(error)}"
 
 
 def _of_file(stage: str, key: str, error: BaseException) -> str:

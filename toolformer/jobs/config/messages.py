@@ -39,10 +39,15 @@ def one_line(error: BaseException) -> str:
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__
     if not isinstance(cause, OmegaConfBaseException):
         return " ".join(str(error).split())
-    reason = " ".join(str(cause).partition("\n    full_key:")[0].split()).rstrip(".")
+    reason = reason_of(cause)
     place = "" if cause is error else str(error).partition(type(cause).__name__)[0]
     key = cause.full_key if cause.full_key and cause.full_key not in reason else ""
     return f"{place}{key}{': ' * bool(key)}{reason}"
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error says, in one line, without the key and the types that OmegaConf's messages end with."""
+    return " ".join(str(error).partition("\n    full_key:")[0].split()).rstrip(".")
 
 
 def missing_file(error: MissingConfigException) -> str:
@@ -53,7 +58,9 @@ def missing_file(error: MissingConfigException) -> str:
     if launcher:
         return f"hydra/launcher: {launcher} is not installed: {_PLUGINS[launcher]}"
     options = list(error.options or ())
-    return f"Could not find '{file}'{near(name, options)}; available options in '{group}': {', '.join(options)}"
+    return (
+        f"Could not find '{file}'{near(name, options)}; available options in '{group}': {', '.join(options)}"
+    )
 
 
 def shown(override: Override) -> str:

@@ -13,7 +13,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from toolformer.annotation.candidates import PreFilters, Proposing, ToolSampling
+from toolformer.annotation.candidates import Filtering, PreFilters, Proposing, ToolSampling
 from toolformer.benchmarks import PAPER, WORDINGS
 from toolformer.data import Fields
 from toolformer.data.bounds import (
@@ -131,16 +131,6 @@ class ScoreConfig:
     floor: Finite | None = None
     """The lowest τ_f in nats that the scored losses must serve: where L(ε) − L(e(c, r)), which the gain never exceeds, is
     lower, L(e(c, ε)) is not computed. null: each tool's filter_threshold."""
-
-
-@dataclass
-class FilterConfig:
-    """Which scored calls are kept; applied after scoring, so that a change needs no model."""
-
-    baseline: Annotated[str, OneOf("paper", "plain"), Decides("generate")] = "paper"
-    """L⁻: paper, min(L(ε), L(e(c, ε))); or plain, L(ε) alone."""
-    leak: Annotated[str, OneOf("keep", "drop"), Decides("generate")] = "keep"
-    """drop: keep no call that holds a number or a name that appears only after it; keep: count them, as in the paper."""
 
 
 @dataclass
@@ -317,7 +307,7 @@ class Config:
     score: Annotated[ScoreConfig, Decides("annotate"), ReadBy("generate")] = field(
         default_factory=ScoreConfig
     )
-    filter: Annotated[FilterConfig, ReadBy("generate")] = field(default_factory=FilterConfig)
+    filter: Annotated[Filtering, ReadBy("generate")] = field(default_factory=Filtering)
     generate: Annotated[GenerateConfig, ReadBy("generate")] = field(default_factory=GenerateConfig)
     engine: Annotated[EngineConfig, ReadBy("generate", "evaluate")] = field(default_factory=EngineConfig)
     dataset: Annotated[str, ReadBy("train", "evaluate")] = "latest"
