@@ -14,12 +14,12 @@ import torch
 
 from tests.build import Capture, Log, Patch, Refused, full_gpu
 from tests.processes import SHARDS, Place, finished, needs_ray, visible_gpus, who_did
-from toolformer.annotation.results import RESULTS
+from toolformer.annotation.results import RESULTS, KeepRules
 from toolformer.annotation.shards import ShardStore
 from toolformer.cli import main
 from toolformer.data import Document, FileCorpus
 from toolformer.errors import UserError
-from toolformer.jobs import steps
+from toolformer.jobs import instantiate, steps
 from toolformer.jobs.annotate import Annotating, Texts
 from toolformer.jobs.config import Config, compose, validate
 from toolformer.jobs.share import Chunk
@@ -180,7 +180,7 @@ def test_a_worker_has_the_configured_threads_and_batches(tmp_path: Path, tiny_fo
             (["engine.threads=1"], 1, 2048),
         ):
             config = validate(compose("generate", [*words, *more]))
-            replica = Annotating(config, {}, Texts(config)).load()
+            replica = Annotating(config, {}, Texts(config), KeepRules({})).load()
             assert [torch.get_num_threads(), replica.batch_tokens.value] == [threads, tokens]
     finally:
         torch.set_num_threads(before)
@@ -198,7 +198,7 @@ def test_a_full_gpu_halves_the_batches_once(
     config = validate(compose("generate", place.words(tmp_path, *words, pause=0)[1:]))
     folder = tmp_path / steps.annotate(config, "calendar").key()
     folder.mkdir()
-    work = Annotating(config, {"calendar": folder}, Texts(config))
+    work = Annotating(config, {"calendar": folder}, Texts(config), instantiate.keep_rules(config))
     replica = work.load()
     model = text_generator.load_model(str(place.model), "float32", "auto")
     with full_gpu(model, {2}):

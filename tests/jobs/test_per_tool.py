@@ -11,7 +11,7 @@ from toolformer.annotation.merge import ENOUGH
 from toolformer.cli import main
 from toolformer.data import Document
 from toolformer.errors import UserError
-from toolformer.jobs import annotate
+from toolformer.jobs import annotate, instantiate
 from toolformer.jobs.annotate import Annotating, Texts
 from toolformer.jobs.config import compose, effective, validate
 from toolformer.jobs.share import Chunk
@@ -114,6 +114,8 @@ def test_shards_of_other_code_are_recorded_as_theirs(
 def test_a_worker_that_finds_another_tool_refuses(tmp_path: Path) -> None:
     """Such as one that was started when the tool's file had been edited."""
     config = effective(validate(compose("generate", smoke_words(tmp_path))), "generate")
-    work = Annotating(config, {"calendar": tmp_path / "0123456789abcdef"}, Texts(config))
+    work = Annotating(
+        config, {"calendar": tmp_path / "0123456789abcdef"}, Texts(config), instantiate.keep_rules(config)
+    )
     with pytest.raises(UserError, match="tool.calendar: its files have changed since this command began"):
         work.do(work.load(), Chunk("calendar/one", [Document("d", "x")]))

@@ -94,6 +94,7 @@ class Annotating:
     config: Config
     folders: Mapping[str, Path]
     texts: Texts
+    rules: KeepRules
     on_step: Callable[[str], object] | None = None
 
     @property
@@ -102,8 +103,7 @@ class Annotating:
 
     def chunks(self) -> Iterator[share.Chunk]:
         """All chunks, of a tool that has its examples (`generate.limit_per_tool`) no more."""
-        keep = instantiate.keep_rules(self.config)
-        counts = {key: _Examples(store, keep) for key, store in self.stores.items()}
+        counts = {key: _Examples(store, self.rules) for key, store in self.stores.items()}
         for name, documents in self.texts:
             for key, found in counts.items():
                 if not found.are_enough():

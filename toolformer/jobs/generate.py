@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 class Work:
     """Annotates a corpus, and merges what was annotated."""
 
+    shards: Annotating
     sizes: Mapping[str, int]
     """The number of documents of each shard, by its name."""
     speed: Speed
@@ -39,10 +40,8 @@ class Work:
     def __init__(self, job: Job, results: Results) -> None:
         self.job, self.config = job, job.config
         folders = map(results.path, job.step.inputs["annotation"])
+        self.folders = dict(zip(sorted(self.config.tools), folders, strict=True))
         self.texts = Texts(self.config)
-        self.shards = Annotating(
-            self.config, dict(zip(sorted(self.config.tools), folders, strict=True)), self.texts
-        )
         self.model, self.corpus = model_name(self.config.model), instantiate.corpus_name(self.config.corpus)
 
     @property
@@ -69,9 +68,10 @@ class Work:
 
     def check(self) -> None:
         check_cluster(self.config.engine)
-        instantiate.keep_rules(self.config)
         instantiate.log_departures(self.config)
-        for key, threshold in instantiate.thresholds(self.config).items():
+        rules = instantiate.keep_rules(self.config)
+        self.shards = Annotating(self.config, self.folders, self.texts, rules)
+        for key, threshold in rules.thresholds.items():
             floor = scoring_floor({key: threshold}, self.config.score.floor)
             self.shards.stores[key].require_floor(floor)
         self.sizes = self.texts.sizes()
@@ -99,7 +99,7 @@ class Work:
         if documents(config) != corpus:
             raise UserError("corpus: its files have changed since this command began; give the command again")
         run.datasets(instantiate.dataset(config.corpus, corpus.key(), "annotation", self.total))
-        merged = write_results(run.path, self.shards.stores, self.texts, instantiate.keep_rules(config))
+        merged = write_results(run.path, self.shards.stores, self.texts, self.shards.rules)
         write_heldout(run.path, self.texts.heldout)
         metrics: dict[str, float] = {
             "documents": self.total,

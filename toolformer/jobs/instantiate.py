@@ -293,11 +293,6 @@ def clocks(config: Config) -> list[str]:
     return [key for key, tool in tools.items() if {**tool.implementation, **tool.inference}.get("use_clock")]
 
 
-def thresholds(config: Config) -> dict[str, float]:
-    """τ_f, the gain in nats that a call must reach, of each tool in use."""
-    return {key: tool_settings(config, key).filter_threshold for key in config.tools}
-
-
 def keep_rules(config: Config) -> KeepRules:
     """How scored calls are filtered. UserError for a limit on calls that are not drawn."""
     from toolformer.annotation.merge import Chance  # PyTorch, which a tool alone does not need
@@ -313,4 +308,5 @@ def keep_rules(config: Config) -> KeepRules:
     settings = [tool_settings(config, key) for key in config.tools]
     examples = {tool.key: tool.prompt.inputs(tool.name) for tool in settings}
     limit = config.generate.limit_per_tool
-    return KeepRules(thresholds(config), config.filter, chance, examples, limit)
+    thresholds = {tool.key: tool.filter_threshold for tool in settings}
+    return KeepRules(thresholds, config.filter, chance, examples, limit)

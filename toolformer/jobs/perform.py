@@ -84,7 +84,7 @@ def execute(jobs: Sequence[Job], done: Mapping[str, Run] | None = None, parent: 
         UserError: bad input; what is finished is kept, and the same command resumes.
         Exception: what the first job that failed had raised, after all jobs that do not read its result, and the reports.
     """
-    from toolformer.jobs.report import report
+    from toolformer.jobs.report import write_report
 
     started, runs, failed = time.monotonic(), dict(done or {}), dict[str, Exception]()
     by_key = {job.key: job for job in jobs}
@@ -117,7 +117,7 @@ def execute(jobs: Sequence[Job], done: Mapping[str, Run] | None = None, parent: 
     for job in jobs:
         if job.stage == "report":
             if runs or not failed:  # tables of what is there, also where something failed
-                report(job.config, brief=len(jobs) > 1, parent=parent)
+                write_report(job.config, brief=len(jobs) > 1, parent=parent)
         elif failed and job.key not in {**runs, **failed}:
             log.warning("%s: left out: what it reads has failed", f"{job.stage} {job.label}".strip())
     if failed:

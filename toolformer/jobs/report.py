@@ -24,7 +24,7 @@ SUMMARY = (
 """Tables that sum up an experiment."""
 
 
-def report(config: Config, brief: bool = False, parent: str = "") -> Report:
+def write_report(config: Config, brief: bool = False, parent: str = "") -> Report:
     """Writes Markdown, LaTeX, HTML and the figures under the runs folder, and prints the tables or, `brief`, a summary.
 
     Args:

@@ -17,7 +17,7 @@ from toolformer.jobs.config import Config
 from toolformer.jobs.config.effective import keeps_by_chance
 from toolformer.jobs.heldout import documents
 from toolformer.jobs.job import Sources
-from toolformer.jobs.samples import Samples, sample_ids
+from toolformer.jobs.sample_ids import SampleIds, sample_ids
 from toolformer.jobs.versions import ORACLES, VERSIONS
 from toolformer.step import Step, settings_of
 from toolformer.storage import safe_join
@@ -125,7 +125,7 @@ def reads_heldout(config: Config) -> bool:
     return heldout.TASK in task_names(config)
 
 
-def _samples_of(tasks: Collection[str], config: Config) -> Samples:
+def _samples_of(tasks: Collection[str], config: Config) -> SampleIds:
     """The ids of `evaluation.samples`, of these benchmarks alone: a file may hold those of a whole study."""
     ids = sample_ids(config.evaluation.samples)
     return {task: ids[task] for task in tasks if task in ids} if isinstance(ids, dict) else ids

@@ -9,11 +9,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from toolformer.errors import UserError
 
-Samples = dict[str, list[str]] | list[str] | None
+SampleIds = dict[str, list[str]] | list[str] | None
 """Ids of examples, by benchmark or for all; None for all examples."""
 
 
-def sample_ids(samples: Any) -> Samples:
+def sample_ids(samples: Any) -> SampleIds:
     """`evaluation.samples` as ids: a list, a mapping from benchmark to list, or a file that holds either.
 
     UserError if there are none.
