@@ -84,7 +84,11 @@ class Experiment:
             inputs={"annotation": annotate},
         )
         train = self.runs.add(
-            "train", {"training_seconds": 240.0}, settings={"seed": seed}, made_from=generate
+            "train",
+            {"training_seconds": 240.0},
+            config={"seed": seed},
+            settings={"seed": seed},
+            made_from=generate,
         )
         return train.step
 
