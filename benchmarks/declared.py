@@ -1,4 +1,4 @@
-"""What a benchmark's task file declares besides its prompt and its score: where its rows come from, and of which form they are.
+"""Declaration of a benchmark's data in its task file: where its rows come from, and their form.
 
 The key `metadata` of a task file has:
 

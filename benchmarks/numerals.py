@@ -79,7 +79,7 @@ _ANOTHER = re.compile(
     r"(?:(?: and)? [0-9]|,? (?:and )?[0-9]+ (?:hundred|thousand|million)\b"
     r"|,?[ -](?:and )?(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|\w+ty)\b)"
 )
-"""What goes on after a word: 2 million 500 thousand, 2 thousand five hundred."""
+"""Words that continue a number: 2 million 500 thousand, 2 thousand five hundred."""
 _UNREAD = re.compile(
     # What goes on as 1,2345 and 3,5; a date or a division; a time or ratio; 5'6; 5^2 and 5±1; a date; 1_00; 4c2; 10 k.
     r"[.,][0-9]|/-?[0-9]|:[0-9]| : [0-9]|['\u2019\u2032][0-9]|\s*(?:\^|±|\+/-)|-[0-9]+[-/][0-9]|_[0-9]|[eE][-+][0-9]"

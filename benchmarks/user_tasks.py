@@ -46,7 +46,7 @@ def user_tasks(tasks_dir: str | Path | None) -> dict[str, Path]:
             if key.value in _TEXTS and kind in ("bool", "int", "float", "timestamp"):
                 text = f"{key.value}: {value.value}"
                 raise UserError(
-                    f"paths.tasks_dir: {file}: {text} is no text ({kind}); put it in quotes: {key.value}: '{value.value}'"
+                    f"paths.tasks_dir: {file}: {text} is read as {kind}, not as text; put it in quotes: {key.value}: '{value.value}'"
                 )
     manager = TaskManager(include_path=folder, include_defaults=False)
     files = {name: manager.task_index[name].yaml_path for name in manager.all_subtasks}
@@ -89,8 +89,8 @@ def fit(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:
     if twice := [name for name, count in Counter(map(str, task.dataset[split]["id"])).items() if count > 1]:
         raise UserError(f"{path}: several rows have the id {twice[0]!r}; give each row its own")
     if config.process_results is None or [entry["metric"] for entry in config.metric_list or ()] != ["score"]:
-        needed = "process_results and a metric_list of `score` alone are needed, from 0 to 100"
-        raise UserError(f"{path}: {needed} (toolformer.benchmarks.tasks has some)")
+        needed = "it needs process_results and a metric_list with `score` alone, from 0 to 100"
+        raise UserError(f"{path}: {needed}; toolformer.benchmarks.tasks has functions for both")
     if metadata.get("subset") is not None:
         task.dataset[split] = as_splits(config.task, list(task.dataset[split]), metadata)["test"]
     score_of: Callable[[Any, Any], Any] = task.process_results
@@ -106,7 +106,9 @@ def fit(path: Path, task: Any, metadata: Mapping[str, Any]) -> None:
             value = float(score_of(doc, results)["score"])
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            raise UserError(f"{where} gives no `score`, a number: {reason}") from error
+            raise UserError(
+                f'{where} returns no number `score` ({reason}); return {{"score": NUMBER}}'
+            ) from error
         if not 0.0 <= value <= 100.0:
             raise UserError(f"{where} gives the score {value}; it must be from 0 to 100")
         return {"score": value}

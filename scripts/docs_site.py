@@ -19,7 +19,6 @@ PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
-    "benchmarks/README.md": "benchmark-tasks.md",
 }
 """Files outside docs/ that are pages, with their names on the site."""
 _LINK = re.compile(r'\[(?P<text>[^\]\[]*)\]\((?P<link>[^)\s]+)\)|(?<=src=")(?P<image>[^"]+)')

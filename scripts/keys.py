@@ -12,17 +12,19 @@ _HEAD = """\
 
 Every key of the configuration, with its default and its meaning; made from the schema by
 `python scripts/keys.py`. Set one on the command line as `key=value`. Where the paper's setting
-(`setting=paper`) has another default, it follows the first.
+(`setting=paper`) has another default, it follows the first. The default of `tool.NAME` is that of any tool; bundled tools with
+another value in the default setting follow it.
 """
 LIKE = {
-    "heldout": ("corpus", "The held-out texts, by the same keys as `corpus`."),
+    "heldout": ("corpus", "The held-out texts, with the same keys as `corpus`."),
     "tool_default": (
         "tool.NAME",
-        "What a tool of `tool_sources` has if no file mentions it, by the same keys as `tool.NAME`; a tool that has a file in "
-        "`conf/tool` does not read these.",
+        "Defaults of the tools of `tool_sources` without a file in `conf/tool`, with the same keys as `tool.NAME`.",
     ),
 }
-"""Groups whose keys are those of another group, with what they are for: one row each."""
+"""Groups with the keys of another group, and their meaning: one row each."""
+OF_EACH = {"name", "implementation", "inference", "prompt"}
+"""Keys in which tools always differ."""
 
 
 def markdown() -> str:
@@ -36,7 +38,8 @@ def markdown() -> str:
         group, _, name = key.name.partition(".")
         like = f"{LIKE[group][0]}.{name}" if group in LIKE else ""
         if like not in values:
-            tables[key.section].append(_row(key.name, values[key.name], key.meaning))
+            default = values[key.name] + _of_tools(key, configs[0])
+            tables[key.section].append(_row(key.name, default, key.meaning))
             continue
         stages[group] = key.section
         if values[key.name] != values[like]:
@@ -51,6 +54,18 @@ def markdown() -> str:
 
 def _values(key: Key, configs: Sequence[DictConfig]) -> str:
     return "; paper: ".join(dict.fromkeys(f"`{value}`" if value else "" for value in map(key.value, configs)))
+
+
+def _of_tools(key: Key, config: DictConfig) -> str:
+    """The values of the bundled tools that differ from a tool's default, with the names of these tools."""
+    above, _, name = key.name.rpartition(".")
+    if above != "tool.NAME" or name in OF_EACH:
+        return ""
+    tools: dict[str, list[str]] = {}
+    for tool in map(str, config.tool):
+        tools.setdefault(key.of_tool(tool).value(config), []).append(tool)
+    tools.pop(key.value(config), None)
+    return "".join(f"; {', '.join(names)}: `{value}`" for value, names in tools.items())
 
 
 def _row(name: str, default: str, meaning: str) -> str:

@@ -119,7 +119,7 @@ def write(rows: Iterable[Row], path: Path) -> str:
 def main(data: Path, folder: Path) -> None:
     """Rebuilds every published annotation."""
     if folder.exists():
-        raise UserError(f"{folder} exists; name a folder that does not")
+        raise UserError(f"{folder} exists; name a new folder")
     shutil.copytree(PUBLISHED, folder)
     with open(data / "headline" / "texts.jsonl", encoding="utf-8") as lines:
         texts = {row["id"]: row["text"] for row in map(json.loads, lines)}

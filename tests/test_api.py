@@ -14,11 +14,11 @@ from toolformer.lm.language_model import LanguageModel
 def test_a_bare_text_is_no_list_of_texts(tiny_folder: Path) -> None:
     words = ["tools=[calculator]", "lm.dtype=float32", "lm.device=cpu"]
     toolformer = Toolformer.from_pretrained(tiny_folder, words)
-    with pytest.raises(UserError, match=r"prompts is the text 'abc'; give a list .* \['abc'\]"):
+    with pytest.raises(UserError, match=r"prompts is the string 'abc'; give a list: \['abc'\]"):
         toolformer.complete("abc")
-    with pytest.raises(UserError, match="stop is the text"):
+    with pytest.raises(UserError, match="stop is the string"):
         toolformer.complete(["abc"], stop="ab")
-    with pytest.raises(UserError, match="overrides is the text"):
+    with pytest.raises(UserError, match="overrides is the string"):
         Toolformer.from_pretrained(tiny_folder, "decoding.k=1")
     assert len(toolformer.complete(["abc"], max_new_tokens=1, stop=["ab"])) == 1
 
@@ -39,7 +39,7 @@ def test_a_call_is_given_as_text(tiny_gpt2: LanguageModel) -> None:
         (("The population", 99, "QA(x)", "y"), "position: no token of the text begins at character 99"),
         (("", 0, "QA(x)", "y"), "position: .* none: the text is empty"),
         (("The population", 3, "QA x", "y"), r"call: 'QA x' is not a call \(.*\); write Tool\(input\)"),
-        ((["The"], 0, ["QA(x)"], ["y"]), "position: with a list of 1 texts, give a list of as many"),
+        ((["The"], 0, ["QA(x)"], ["y"]), "position: expected a list of 1 items, one per text"),
         ((["The"], [0], ["QA(x)"], "y"), "result: with a list of 1 texts"),
         ((["The"], [0], ["QA(x)"] * 2, ["y"]), "call: with a list of 1 texts"),
     ],

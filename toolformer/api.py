@@ -63,7 +63,9 @@ class Toolformer:
             except UserError as error:
                 if model == LATEST:
                     raise
-                raise UserError(f"{error}; write a hub model as OWNER/NAME, another by its folder") from error
+                raise UserError(
+                    f"{error}; write a hub model as OWNER/NAME, or give a model folder"
+                ) from error
             model = str(model_folder(run)) if run else model
         return cls(_decoder(config, model))
 
@@ -77,7 +79,7 @@ class Toolformer:
     ) -> list[Completion]:
         """Continues each prompt. `text` holds the continuation with its call, `plain` without, `call` the call itself.
 
-        UserError for a bare text in place of a list: each of its characters would be a prompt, or end the continuation.
+        Raises UserError if `prompts` or `stop` is a string: each of its characters would be a prompt, or end the continuation.
         """
         _check_list("prompts", prompts)
         _check_list("stop", stop)
@@ -126,7 +128,7 @@ class Toolformer:
             lists = {"text": text, "position": position, "call": call, "result": result}
             for name, values in lists.items():
                 if isinstance(values, str | int | ApiCall) or len(values) != len(text):
-                    raise UserError(f"{name}: with a list of {len(text)} texts, give a list of as many")
+                    raise UserError(f"{name}: expected a list of {len(text)} items, one per text")
             arguments = [*zip(*lists.values(), strict=True)]
         documents = {text: Document(str(n), text) for n, (text, *_) in enumerate(arguments)}
         found = gains(
@@ -155,7 +157,7 @@ class Toolformer:
 
 def _check_list(name: str, value: Sequence[str]) -> None:
     if isinstance(value, str):
-        raise UserError(f"{name} is the text {value!r:.60}; give a list of texts, for one [{value!r:.60}]")
+        raise UserError(f"{name} is the string {value!r:.60}; give a list: [{value!r:.60}]")
 
 
 def _config(overrides: Sequence[str]) -> Config:

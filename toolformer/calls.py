@@ -139,7 +139,7 @@ def linearise(call: ApiCall) -> str:
 
 
 def parse(text: str) -> ApiCall:
-    """The call that `text` is; a blank before the bracket and blanks around its parts are allowed.
+    """Parses `text` as one call; a blank before the bracket and blanks around its parts are allowed.
 
     CallSyntaxError if it is not exactly one call.
     """

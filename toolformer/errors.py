@@ -19,7 +19,8 @@ class UsageError(UserError):
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:
-    """What an error says, without keys, in one line of at most `limit` characters; the type, if the message is empty."""
+    """Message of an error, without keys, in one line of at most `limit` characters; the type, if the message is
+    empty."""
     return " ".join(without_credentials(str(error)).split())[:limit] or type(error).__name__
 
 

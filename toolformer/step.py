@@ -69,27 +69,29 @@ class Private(Mark):
 
 @dataclasses.dataclass(frozen=True)
 class Content(Mark):
-    """Of an argument of a tool: a file or a folder, or several, whose content decides answers and not its place."""
+    """Marks an argument of a tool that names files or folders: their content decides answers, not their path."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelName(Mark):
-    """Of an argument of a tool: a model, or the model of a tokenizer. Of a folder the content decides, else the name."""
+    """Marks an argument of a tool that names a model or its tokenizer: a folder's content decides, else the name."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Code(Mark):
-    """Of an argument of a tool: a function, `module:function` or `file.py:function`. Its file decides, and its name."""
+    """Marks an argument of a tool that names a function, `module:function` or `file.py:function`: its file and its
+    name decide."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Words(Mark):
-    """Of an argument of a tool: a command line. The words decide, and so do the files that they name (`--config=FILE`)."""
+    """Marks an argument of a tool that is a command line: its words decide, and the files that they name
+    (`--config=FILE`)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Server(Mark):
-    """Of an argument of a tool: the address of a server whose model another argument names. Its path decides."""
+    """Marks an argument of a tool with the address of a server whose model another argument names: its path decides."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -95,7 +95,9 @@ def _convert(file: DataFile, rows: Iterable[Placed], folder: Path) -> Path:
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
     if not target.parent.resolve().is_relative_to(folder.resolve()):
-        raise UserError(f"{target.parent}: a link leads out of {folder}; nothing is written there")
+        raise UserError(
+            f"{target.parent}: a link leads out of {folder}, so nothing is written; remove the link"
+        )
     with atomic_file(target) as temporary:
         with (
             temporary.open("wb") as plain,
@@ -108,7 +110,7 @@ def _convert(file: DataFile, rows: Iterable[Placed], folder: Path) -> Path:
         if not count or file.rows not in (None, count):
             expected = "some" if file.rows is None else f"{file.rows:,}"
             reason = (
-                f"{file.source} has {count:,} rows, expected {expected}: it is not the published set any more"
+                f"{file.source} has {count:,} rows, expected {expected}: it is no longer the published set"
             )
             raise UserError(
                 f"{file.name}: {reason}; nothing is written: make {target} from another copy (docs/data.md)"
@@ -161,7 +163,7 @@ def _stream(name: str, url: str, part: Path) -> None:
                 if done > MOST_BYTES:
                     part.unlink()
                     raise UserError(
-                        f"{name}: {url} is larger than {MOST_BYTES >> 20} MiB; nothing is written"
+                        f"{name}: {url} is larger than {MOST_BYTES >> 20} MiB; make the file from another copy (docs/data.md)"
                     )
                 if time.monotonic() - begun > MOST_SECONDS:
                     raise UserError(f"{name}: {url} takes more than {MOST_SECONDS / 60:g} minutes; {_ADVICE}")

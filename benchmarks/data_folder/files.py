@@ -37,7 +37,7 @@ class Address:
     read: Reader
     """The rows of the downloaded file."""
     sha256: str = ""
-    """Of the downloaded file; empty where none is known."""
+    """SHA-256 of the downloaded file; empty where none is known."""
 
     def __str__(self) -> str:
         address = urlsplit(self.url)
@@ -49,7 +49,7 @@ class DataFile:
     """A file of a data folder."""
 
     name: str
-    """What `toolformer data get` calls it; of a benchmark, its task."""
+    """Name for `toolformer data get`; for a benchmark, its task."""
     paths: tuple[str, ...]
     """The paths that it may have in the folder."""
     licence: str

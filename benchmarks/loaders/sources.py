@@ -77,7 +77,9 @@ def from_hub(
     all exist.
     """
     if not hub.get("path") or not hub.get("split"):
-        raise UserError(f"{benchmark}: no {DATA_DIR}, and metadata.hub of the task names no path and split")
+        raise UserError(
+            f"{benchmark}: its task file has no metadata.hub with path and split; add it, or set {DATA_DIR}=DIR"
+        )
     options = {key: hub[key] for key in ("revision", "data_dir", "data_files") if key in hub}
     options |= {"streaming": True} if "first" in hub else {}
     for split in [hub["split"]] if isinstance(hub["split"], str) else hub["split"]:
@@ -190,7 +192,7 @@ def generated(name: str, generate: Callable[[int], list[Row]], metadata: Mapping
 
 
 def as_splits(name: str, rows: list[Row], metadata: Mapping[str, Any], by: str | None = None) -> Splits:
-    """The rows, or their seeded subset (in proportion to the values of the field `by`), as the split `test`."""
+    """Returns the rows, or a seeded subset (in proportion to the values of the field `by`), as the split `test`."""
     of_texts = is_perplexity(name)
     key = "perplexity_subset" if of_texts and "perplexity_subset" in metadata else "subset"
     if (size := metadata.get(key)) is not None:

@@ -52,7 +52,7 @@ SHARD = 8
 
 @dataclass
 class Options:
-    """What is annotated."""
+    """Options of the measured annotation."""
 
     documents: int = 4
     model: str = "smollm2"

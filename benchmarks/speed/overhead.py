@@ -39,7 +39,7 @@ from toolformer.tools.prompt_sets import Prompt
 TOKENIZER = "tests/golden/model"
 PROMPT = Prompt('Add calls such as "[Calculator(1 + 1)]".', ())
 CHARACTERS = 100
-"""Of each text: attention takes little time."""
+"""Characters of each text: attention takes little time."""
 FUNCTIONS = 10
 
 

@@ -65,7 +65,7 @@ def print_timings(title: str, rows: Mapping[str, Mapping[str, float]], results: 
 
 @dataclass
 class Usage:
-    """Of a block of code."""
+    """Usage of a block of code."""
 
     peak_memory_gib: float = 0.0
     """This process's resident set beyond that at its beginning, 50 times a second; of a GPU all that PyTorch reserved, the

@@ -31,7 +31,7 @@ from toolformer.training.trainer import train
 
 @dataclass
 class Options:
-    """What is trained on, and how."""
+    """Options of the measured training."""
 
     documents: int = 96
     model: str = "smollm2"

@@ -24,7 +24,7 @@ KINDS = ("llama", "mistral")
 
 @dataclass
 class Options:
-    """What is widened, how much, and where it is written."""
+    """Options: the model, the factor, and the folder to write to."""
 
     folder: str = MISSING
     model: str = "smollm2"

@@ -109,7 +109,7 @@ def test_a_damaged_floor_is_named_where_shards_depend_on_it(
     assert store.floor == 0.5
     store.write("one", [ROW], RECORD)
     damage(tmp_path / "floor")
-    with pytest.raises(UserError, match="floor is damaged or gone; put it back, or remove"):
+    with pytest.raises(UserError, match="floor is damaged or missing; restore it, or remove"):
         store.require_floor(0.75)
 
 

@@ -321,7 +321,7 @@ def test_links_planted_in_a_shared_folder_are_not_followed(
     (tmp_path / ".downloads").symlink_to(mine)
     (tmp_path / "corpus_wikipedia").symlink_to(mine)
     with pytest.raises(
-        UserError, match=r"corpus_wikipedia: a link leads out of .*; nothing is written there"
+        UserError, match=r"corpus_wikipedia: a link leads out of .*, so nothing is written; remove the link"
     ):
         fetch(passages(server), tmp_path)
     (tmp_path / "corpus_wikipedia").unlink()

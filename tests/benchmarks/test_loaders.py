@@ -173,7 +173,10 @@ def test_the_environment_names_a_data_dir(tmp_path: Path, hub: Hub, monkeypatch:
 def test_an_unreachable_hub_names_the_mend(hub: Hub) -> None:
     with pytest.raises(UserError, match="ChilleD/SVAMP cannot be read from the hub .*; set paths.data_dir "):
         documents("svamp")
-    with pytest.raises(UserError, match="no paths.data_dir .*, and metadata.hub of the task names no path"):
+    with pytest.raises(
+        UserError,
+        match="its task file has no metadata.hub with path and split; add it, or set paths.data_dir",
+    ):
         svamp(hub={})
 
 

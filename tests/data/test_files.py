@@ -166,10 +166,7 @@ def test_a_reader_that_does_not_fit_the_file_is_refused(tmp_path: Path, source: 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     said = refusal(lambda: texts(corpus("corpus=jsonl", f"corpus.path={tmp_path / 'pipe.jsonl'}")))
-    assert (
-        "pipe.jsonl is a pipe or a device, and its texts are read more than once; write them into a file"
-        in said
-    )
+    assert "pipe.jsonl is a pipe or a device, which cannot be read twice; save its texts to a file" in said
 
 
 def test_a_corpus_is_known_by_what_its_files_hold(tmp_path: Path) -> None:
@@ -472,7 +469,7 @@ def test_a_json_array_is_named_with_its_remedy(tmp_path: Path) -> None:
 def test_a_corpus_without_a_text_says_why(tmp_path: Path) -> None:
     path = jsonl(tmp_path, *[{"content": "x", "meta": {"url": "u"}}] * 2)
     assert refusal(lambda: texts(corpus("corpus=jsonl", f"corpus.path={path}"))) == (
-        f"corpus: it has no document with text; rows skipped: 2, the first: {path}, line 1: no text in field `text` "
+        f"corpus: no document has text; rows skipped: 2, the first: {path}, line 1: no text in field `text` "
         "(the row has content, meta.url; name the field with corpus.text_field)"
     )
 

@@ -102,7 +102,7 @@ def test_a_checkpoint_of_another_model_is_refused(root: Path, refused: Refused) 
     (run,) = Results(root).runs("train", data="augmented")
     for command in (["evaluate"], ["complete", "On day 3"], ["explain", "latest"]):
         line = refused(*command, "model=gpt2", "name=smoke", f"paths.root={root}")
-        assert f"model=gpt2: checkpoint {run.id[:8]} was trained from {GOLDEN}; name one" in line
+        assert f"model=gpt2: checkpoint {run.id[:8]} was trained from {GOLDEN}; give model=" in line
     others = [word for word in smoke_words(root) if not word.startswith("model=")]
     assert main(["evaluate", "model=latest", *others, "system=toolformer"]) == 0
 
@@ -113,7 +113,7 @@ def test_a_checkpoint_of_another_model_is_refused(root: Path, refused: Refused) 
         (["benchmarks=[svamp]", "model=/no/such/model"], "there is no folder /no/such/model"),
         (["evaluation.samples=[[1]]"], "must be a list of ids"),
         (["evaluation.samples=/no/such/file"], "/no/such/file cannot be read as ids"),
-        ([*HELDOUT, "heldout.path={data}/texts.jsonl"], "heldout: it has no document with text"),
+        ([*HELDOUT, "heldout.path={data}/texts.jsonl"], "heldout: no document has text"),
         # A tool without its files or model. The hub is out of reach in tests: a name of it is a model that is away.
         (["tools=[qa]", "tool.qa.implementation.retriever.articles_path=/no/such/place"],
          "tool.qa.implementation.retriever.articles_path: there is no file or folder /no/such/place"),

@@ -145,14 +145,14 @@ def test_sweeps_are_those_of_the_paper(tmp_path: Path) -> None:
         (["experiment=smoke", "tools=[größe]"], "tools: names of tools have letters (a-z)"),
         (["-m", "experiment=smoke", "seed=1,2", "model=/a (old)"], "model='/a folder, (old)'"),
         (["experiment=smok"], "Could not find 'experiment/smok' (did you mean smoke?); available options in"),
-        (["experiment=headline", "--plan"], "paths.data_dir is missing"),
+        (["experiment=headline", "--plan"], "needs paths.data_dir; add paths.data_dir=DIR"),
         (
             [
                 "experiment=smoke",
                 "tools=[search]",
                 "+tool.search.implementation.retriever.index_path=${paths.data_dir}/x",
             ],
-            "paths.data_dir is missing, below which tool.search.implementation.retriever.index_path is",
+            "tool.search.implementation.retriever.index_path needs paths.data_dir; add paths.data_dir=DIR",
         ),
         (["experiment=smoke", "+run.stages.trian={}"], "did you mean train"),
         (

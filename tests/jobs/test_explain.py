@@ -111,4 +111,4 @@ def test_what_cannot_be_explained_is_one_line(smoke_runs: Path, refused: Refused
     train = results.runs("train")[0].id
     assert "is a run of train" in refused("explain", train, place)
     said = refused(*command(smoke_runs, "explain", "tools=[calculator]"))
-    assert "no benchmark whose right call is known" in said
+    assert "needs a benchmark whose right call is known" in said

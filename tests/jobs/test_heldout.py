@@ -118,7 +118,7 @@ def test_files_that_are_held_out_and_annotated_are_refused(
     for path, count in ((corpus, "1 of its 1 files are"), (tmp_path / "held", "1 of its 2 files are")):
         named = ["corpus@heldout=jsonl", f"heldout.path={path}", f"paths.root={tmp_path / 'runs'}"]
         said = refused("run", *[word for word in words if word not in named], *named)
-        assert f"heldout: {count} files of corpus.path, too; name other texts" in said
+        assert f"heldout: {count} files are also in corpus.path; name other texts" in said
     assert not [*(tmp_path / "runs").glob("*/*/step.json")]
 
 
@@ -129,7 +129,7 @@ def test_texts_that_are_held_out_and_trained_on_are_refused(
     rows = [*kept[:2], "A text that no corpus has.", "Nor this one."]
     (tmp_path / "held.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in rows))
     named = ["corpus@heldout=jsonl", f"heldout.path={tmp_path / 'held.jsonl'}"]
-    assert "heldout: 2 of 4 held-out texts are trained on, too; name other" in refused(
+    assert "heldout: 2 of 4 held-out texts are also trained on; name other" in refused(
         "train", *words, *named
     )
 

@@ -140,7 +140,7 @@ def test_mistakes_are_one_line(smoke_runs: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=reason):
             configured("train", smoke_runs, *words)
-    with pytest.raises(UserError, match="was made by no command; give its settings instead"):
+    with pytest.raises(UserError, match="has no stored command; give its settings instead"):
         with Results(tmp_path).open(Step("train", 1, {}), RunInfo("t", {}, experiment="default")):
             pass
         configured("train", tmp_path, "like=latest")

@@ -227,4 +227,4 @@ def test_bad_rows_are_skipped_or_refused(tmp_path: Path, refused: Refused) -> No
     assert run.metrics["rows_skipped"] == 2
     assert run.metrics["rows_skipped/malformed JSON"] == run.metrics["rows_skipped/empty text"] == 1
     path.write_text("{broken\n")
-    assert "no document with text" in refused(*arguments)
+    assert "no document has text" in refused(*arguments)

@@ -140,7 +140,7 @@ def test_how_calls_of_a_users_tool_are_tried_by_default(words: list[str], expect
         ([{"python": "tools.py", "timeout": 0}], "", "timeout is 0; Input should be greater than 0"),
         (["http://me:hunter2@127.0.0.1:9/mcp"], "", "tool_sources[0]: url holds a name and a password"),
         ([{"command": "x", "env": {"KEY": ["hunter2"]}}], "", "tool_sources[0]: env.KEY is ***; Input should be"),
-        (["tools.py"] * 2, "", "tool_sources[1]: it has a tool dragon_fire, and so has tool_sources[0]"),
+        (["tools.py"] * 2, "", "tool_sources[1]: its tool dragon_fire is also in tool_sources[0]"),
     ],
 )  # fmt: skip
 def test_a_wrong_source_is_refused_in_a_line(sources: Any, tool: str, reason: str) -> None:

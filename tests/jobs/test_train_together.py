@@ -125,7 +125,7 @@ def test_all_gpus_train_if_their_number_is_left_open(monkeypatch: pytest.MonkeyP
 
 def test_two_processes_on_one_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "gpus", lambda _: 1)
-    with pytest.raises(UserError, match="trainer.processes is 2, and there is 1 GPU"):
+    with pytest.raises(UserError, match="trainer.processes=2 needs 2 GPUs, but there is 1"):
         train.processes_to_start(settings("trainer.processes=2"))
 
 

@@ -206,7 +206,7 @@ def test_shards_of_two_saves_are_refused(llama: Path) -> None:
 def test_weights_that_differ_between_formats_are_refused(zipped: bool, copied: Path) -> None:
     weights = {name: weight + 0.1 for name, weight in load_file(copied / "model.safetensors").items()}
     torch.save(weights, copied / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(UserError, match="two sets of weights, which differ in .*; remove that one's files"):
+    with pytest.raises(UserError, match="two sets of weights, which differ in .*; remove its files"):
         LanguageModel.from_pretrained(copied)
 
 
@@ -347,7 +347,9 @@ def test_a_path_that_is_not_a_model_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_a_device_that_is_not_there_is_one_line(tiny_folder: Path) -> None:
-    with pytest.raises(UserError, match="^lm.device is cuda:1, and PyTorch finds no CUDA device here"):
+    with pytest.raises(
+        UserError, match="^lm.device=cuda:1 cannot be used: PyTorch finds no CUDA device here"
+    ):
         LanguageModel.from_pretrained(tiny_folder, device="cuda:1")
 
 
@@ -477,7 +479,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused() -> None:
     tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})  # no text has it
     LanguageModel(model, tokenizer)
     tokenizer.add_tokens(["Scranton"])
-    with pytest.raises(UserError, match="has tokens up to number 421, and the model knows 420"):
+    with pytest.raises(UserError, match="has token ids up to 421, but the model has only 420"):
         LanguageModel(model, tokenizer)
 
 

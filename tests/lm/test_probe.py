@@ -48,6 +48,6 @@ def test_models_that_are_not_causal_or_fail_are_refused() -> None:
     with pytest.raises(UserError, match="^model: endless gives no finite numbers in torch.float32"):
         LanguageModel(endless, tokenizer, "endless")
     with pytest.raises(
-        UserError, match="^model: the tokenizer of small has tokens up to number 419, and the model knows 50"
+        UserError, match="^model: the tokenizer of small has token ids up to 419, but the model has only 50"
     ):
         LanguageModel(tiny_model("gpt2", 50), tokenizer, "small")  # fewer tokens than the tokenizer has

@@ -76,7 +76,6 @@ def tiny(model: Path, tools: Sequence[str], heldout: str) -> list[str]:
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    ROOT / "benchmarks/README.md",
     *(ROOT / "docs").rglob("*.md"),
 ]
 

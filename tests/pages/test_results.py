@@ -4,14 +4,17 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from scripts import answers, tables
 from tests.pages.page import ROOT
 from toolformer.cli import main
 from toolformer.results import Results
+from toolformer.statistics.crossed import crossed
 
 HEADLINE, *PAGES = tables.PAGES
 MEASURED = (HEADLINE, *(page for page in PAGES if page.stem in ("loss", "errors")))
@@ -81,3 +84,28 @@ def test_links_from_and_to_results_lead_somewhere() -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), f"{page.name}: {path}"
         assert not anchor or anchor in anchors(target), f"{page.name}: {path}#{anchor}"
+
+
+def test_the_worked_example_of_the_statistics_is_that_of_the_answers() -> None:
+    sides = [answers.Answers().by_seed(arm, "svamp") for arm in ("disabled", "Toolformer")]
+    seeds = sorted(sides[0].keys() & sides[1].keys())
+    disabled, toolformer = (
+        np.array([[row["score"] for row in sorted(side[seed], key=itemgetter("id"))] for seed in seeds])
+        for side in sides
+    )
+    effect = crossed(toolformer - disabled)
+    low, high = effect.ends
+    shown = [
+        f"{effect.error:.2f}",
+        f"{effect.freedom:.1f}",
+        f"[{low:+.1f}, {high:+.1f}]",
+        f"{effect.p_value:.6f}",
+    ]
+    page = text(ROOT / "docs" / "statistics.md")
+    rows = {"disabled": disabled, "Toolformer": toolformer, "difference": toolformer - disabled}
+    for name, table in rows.items():
+        (row,) = re.findall(rf"^\| {name} \|(.*)\|$", page, re.M)
+        assert [float(cell.strip(" *")) for cell in row.split("|")] == pytest.approx(
+            [*table.mean(1), table.mean()]
+        )
+    assert all(number in page for number in shown), shown

@@ -27,7 +27,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_page_is_on_the_site(site: Path) -> None:
     pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
     built = {path.relative_to(site) for path in site.rglob("*.html")}
-    outside = {"404", "index", "results/index", "contributing", "changelog", "benchmark-tasks"}
+    outside = {"404", "index", "results/index", "contributing", "changelog"}
     assert built == pages | {Path(f"{name}.html") for name in outside}
 
 
@@ -58,7 +58,7 @@ def test_the_search_finds_a_docstring(site: Path) -> None:
         ("README.md", "index.md", '<img src="docs/report.png" alt="x">', '<img src="report.png" alt="x">'),
         ("docs/results.md", "results.md", "[README](../README.md#usage)", "[README](index.md#usage)"),
         ("docs/results/a.md", "results/a.md", "[x](../keys.md)", "[x](../keys.md)"),
-        ("docs/results/a.md", "results/a.md", "[tasks](../../benchmarks/README.md)", "[tasks](../benchmark-tasks.md)"),
+        ("docs/results/a.md", "results/a.md", "[changes](../../CHANGELOG.md)", "[changes](../changelog.md)"),
         ("docs/keys.md", "keys.md", "[first](gpu.md#1-run), [x](#2-x)", "[first](gpu.md#1-run), [x](#2-x)"),
         ("docs/keys.md", "keys.md", "see [the base](../conf/base.yaml)", "see the base"),
         ("docs/keys.md", "keys.md", "[above](#data), [site](https://semver.org)", "[above](#data), [site](https://semver.org)"),

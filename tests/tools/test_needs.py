@@ -54,7 +54,7 @@ def test_a_missing_checkpoint_is_named() -> None:
 
 def test_a_missing_data_folder_is_named() -> None:
     with pytest.raises(
-        UserError, match=r"paths.data_dir is missing, below which tool.qa.implementation.\S+ is"
+        UserError, match=r"tool.qa.implementation.\S+ needs paths.data_dir; add paths.data_dir=DIR"
     ):
         config("toolset=paper", "tools=[qa]")
 

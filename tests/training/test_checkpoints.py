@@ -207,7 +207,7 @@ def test_a_deepspeed_file_that_cannot_be_is_one_line(tmp_path: Path) -> None:
         (100_000 * "[", "must be one of zero2, zero3, zero3_offload, or a JSON file"),
         ('{"zero_optimization": 2}', "has no zero_optimization, such as"),
         ('{"zero_optimization": {}, "scheduler": {"type": "WarmupLR"}}', "trainer.schedule; leave scheduler out$"),
-        ('{"zero_optimization": {"stage": 3}}', "trainer.lora_rank and ZeRO-3"),
+        ('{"zero_optimization": {"stage": 3}}', "trainer.lora_rank cannot be combined with ZeRO-3"),
     ):  # fmt: skip
         path.write_text(text)
         with pytest.raises(UserError, match=message) as caught:

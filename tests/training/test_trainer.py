@@ -299,7 +299,9 @@ def test_a_pad_token_beyond_the_embedding_is_one_line(tmp_path: Path) -> None:
     tokenizer = build_tokenizer()
     tokenizer.add_special_tokens({"pad_token": "[PAD]"})
     tokenizer.save_pretrained(folder)
-    with pytest.raises(UserError, match=r"has '\[PAD\]' as token 300, and its embedding 300 rows; take the"):
+    with pytest.raises(
+        UserError, match=r"gives '\[PAD\]' the id 300, but its embedding has only 300 rows; remove the"
+    ):
         run(folder, tmp_path / "out")
 
 

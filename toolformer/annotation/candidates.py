@@ -31,21 +31,22 @@ class Sampling:
     """How many calls of a tool are tried, and which are kept (paper, section 2 and appendix A)."""
 
     start_threshold: Share = 0.05
-    """τ_s: a position is tried where the call token's probability exceeds it."""
+    """τ_s: positions are tried where the call token's probability exceeds it."""
     max_positions: Count = 5
-    """k: positions tried per text."""
+    """k: maximum positions tried per text."""
     places: Annotated[str, OneOf(*POSITIONS)] = "any"
-    """Which positions may be tried: any, as in the paper; number, those where a number begins within three tokens; equals,
-    the one after each equals sign that a number follows; or name, the one before each number or capitalised words."""
+    """Which positions may be tried: any, as in the paper; number, at most three tokens before a number; equals, after each
+    equals sign that a number follows; or name, before each number and each sequence of capitalised words."""
     samples: Count = 5
     """m: calls sampled per position."""
     filter_threshold: Annotated[Finite | None, Decides("generate")] = None
-    """τ_f in nats, if it differs from that of all tools."""
+    """τ_f of this tool in nats; null uses the common filter_threshold."""
     selector: Annotated[str, OneOf(*SELECTORS)] = "any"
-    """Which texts are tried: any, calculator, calendar or translation (appendix A.1); or article, the
-    texts of an encyclopedia, which have a `source_id`."""
+    """Which texts are tried: any; calculator, calendar or translation, the rules of appendix A.1; or article, texts of an
+    encyclopedia, which have a `source_id`."""
     drop_look_ahead: bool = False
-    """Drop a call whose input is in the text only after it: at inference it would be unknown. In the paper for translation."""
+    """Drop a call whose input the text has only after the call, since it would be unknown at inference. The paper does so for
+    translation."""
 
 
 @dataclass(kw_only=True)
@@ -53,11 +54,12 @@ class ToolSampling(Sampling):
     """The same, with what a tool may have in place of a value of all tools."""
 
     rank: Annotated[str, OneOf("probability", "lift")] | None = None
-    """How its k positions are ranked; null is propose.rank."""
+    """How its positions are ranked; null uses propose.rank."""
     temperature: Temperature | None = None
-    """Temperature at which its calls are sampled; null is propose.temperature."""
+    """Sampling temperature of its calls; null uses propose.temperature."""
     result_ahead: Annotated[int, Field(ge=0)] | None = None
-    """How near after the call something of its result must begin, in tokens; 0: no such test; null is screen.result_ahead."""
+    """Pre-filter: score a call only if something of its result begins within this many tokens after it; 0 turns this off, null
+    uses screen.result_ahead."""
 
 
 @dataclass(kw_only=True)
@@ -65,18 +67,18 @@ class Proposing:
     """How calls of all tools are proposed."""
 
     rank: Annotated[str, OneOf("probability", "lift")] = "probability"
-    """How the k positions are ranked: probability, that of the call token, as in the paper; or lift, its ratio to
-    the call token's probability without the prompt, which takes one more pass over the text."""
+    """How positions are ranked: probability of the call token, as in the paper; or lift, the ratio of this probability to the
+    one without the prompt, which takes one more pass over the text."""
     force_name: bool = False
-    """Write the tool's name after the call token, for models too small to write it; not the paper's."""
+    """Write the tool's name after the call token, for models too small to write it themselves; not in the paper."""
     close: bool = False
-    """Add the parenthesis to a sampled call that lacks only this, as small models write [QA("Who?"]; not the paper's."""
+    """Add the closing parenthesis to a sampled call that lacks nothing else, such as [QA("Who?"]; not in the paper."""
     temperature: Temperature = 1.0
-    """Temperature at which calls are sampled; a small model writes better calls below 1. The paper names none."""
+    """Sampling temperature of calls; a small model writes better calls below 1. The paper names none."""
     window_tokens: Annotated[int, Field(ge=16)] | None = None
-    """Maximum tokens of a text to annotate at once; null is as many as the model's context holds."""
+    """Maximum tokens of a text to annotate at once; null: as many as fit into the model's context."""
     window_overlap: NonNegativeInt = 0
-    """Tokens at the start of a later window that serve only as context: no call is tried there again."""
+    """Tokens at the start of a later window that serve only as context; no call is tried there again."""
 
 
 @dataclass
@@ -84,10 +86,11 @@ class PreFilters:
     """Which tests a call has to pass to be scored; none in the paper."""
 
     result_ahead: Annotated[int, Field(ge=1)] | None = None
-    """A number of the result, or a word of four letters or more, begins within this many tokens after the call; of a result
-    that has neither, all of it. null: no such test."""
+    """Pre-filter: score a call only if a number of its result, or a word of four letters or more, begins within this many
+    tokens after it; if the result has neither, the whole result must. null turns this off."""
     new_result: bool = False
-    """Count only numbers and words that are not in the call's input: a result that repeats its input has none."""
+    """Pre-filter: score a call only if its result has a number or a word that its input lacks; result_ahead then looks for
+    these alone."""
 
 
 @dataclass
@@ -122,7 +125,7 @@ def scoring_floor(thresholds: Mapping[str, float], floor: float | None) -> float
     tool = min(thresholds, key=lambda tool: thresholds[tool])
     if floor is not None and floor > thresholds[tool]:
         raise UserError(
-            f"score.floor is {floor:g}, above the filter_threshold {thresholds[tool]:g} of tool {tool}; lower score.floor"
+            f"score.floor is {floor:g}, above the filter_threshold {thresholds[tool]:g} of tool {tool}; set score.floor={thresholds[tool]:g} or lower"
         )
     return thresholds[tool] if floor is None else floor
 

@@ -109,8 +109,8 @@ def decide(
         elif threshold is not None and filtering.baseline == PAPER and entry["loss_no_result"] is None:
             key = f"tool.{entry['tool']}.chance_above" if by_chance else "filter_threshold"
             raise UserError(
-                f"{key}: {threshold:g} is below score.floor, for which tool {entry['tool']} was "
-                "scored; annotate again with a lower score.floor"
+                f"{key}: {threshold:g} is below the score.floor with which tool {entry['tool']} was scored; "
+                f"annotate again with score.floor={threshold:g}"
             )
         elif by_chance and not chance.draws(entry):
             decisions.append(Decision(worth, NOT_DRAWN, threshold))

@@ -242,7 +242,7 @@ class _Tree:
 
     store: Rows
     logits: torch.Tensor
-    """Of the next token of each branch [branches, vocabulary]."""
+    """Logits of each branch's next token [branches, vocabulary]."""
     rows: np.ndarray
     """The row of each growing sample, rising."""
     branches: np.ndarray

@@ -47,7 +47,7 @@ DECISIONS = pa.schema(
 """Columns of the filter: whether a call is in C*, why not (else empty), its gain under the run's baseline, and the gain that it
 had to reach (null if its gain decided nothing); both in nats."""
 LEAK = pa.field("leak", _TEXT)
-"""What a scored call holds that appears only after it, separated by `; `; empty if nothing."""
+"""Numbers and names of a scored call that the text has only after it, separated by `; `; empty without any."""
 SCHEMAS = {
     "candidates.parquet": pa.unify_schemas([CANDIDATES, DECISIONS, pa.schema([LEAK])]),
     "dataset_augmented.parquet": DATASET,
@@ -75,7 +75,7 @@ class KeepRules:
 
 @dataclass
 class Merged:
-    """What finished shards come to."""
+    """Summary of finished shards."""
 
     funnel: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By tool, its counts after each step, and how many of its calls were kept."""
@@ -248,7 +248,7 @@ class _Reader:
         """UserError if shards were damaged; these are discarded."""
         for store in self._damaged:
             raise UserError(
-                f"{store.folder}: {self._damaged.total()} shards are damaged; run the same command again, which makes them again"
+                f"{store.folder}: {self._damaged.total()} shards are damaged; run the same command to make them again"
             )
 
 

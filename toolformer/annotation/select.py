@@ -42,7 +42,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Corpus:
-    """What a selector may know besides a document."""
+    """Facts about the corpus that a selector may use, besides a document."""
 
     seed: int
     paragraphs: str

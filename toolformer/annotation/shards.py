@@ -66,11 +66,11 @@ class Record:
     """Its counts after each step (`Annotation.funnel`)."""
     seconds: float = 0.0
     tokens: int = 0
-    """Of its documents' texts."""
+    """Tokens of its documents' texts."""
     used: Usage = field(default_factory=Usage)
     """Counts of the calls that it made."""
     commit: str = ""
-    """Of the code."""
+    """Commit of the code that made it."""
 
 
 class ShardStore:
@@ -92,7 +92,7 @@ class ShardStore:
         if not any(self.folder.glob("*.sha256")):
             return None
         raise UserError(
-            f"{path} is damaged or gone; put it back, or remove {self.folder}, and the same command annotates again"
+            f"{path} is damaged or missing; restore it, or remove {self.folder} and run the same command to annotate again"
         )
 
     def require_floor(self, floor: float) -> None:

@@ -1,4 +1,4 @@
-"""What goes beyond the paper, off by default: ratios of start probabilities, forced and closed calls, pre-filters.
+"""Options beyond the paper, off by default: ratios of start probabilities, forced and closed calls, pre-filters.
 
 - `rank=lift`: positions are ranked by the ratio of the start probability to the one without the prompt.
 - `force_name`, `close`: help for models too small to write a call's name or its parenthesis.

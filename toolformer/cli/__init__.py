@@ -175,8 +175,8 @@ def _check_launcher(arguments: Sequence[str]) -> None:
         argument for argument in arguments if "=" not in argument or argument.startswith("experiment=")
     )
     raise UserError(
-        f"{arguments[0]}: a launcher started it in {count} processes, and each would do all of it; only train is started by a "
-        f"launcher. Start one process, which starts the others: toolformer {command} ... {key}={here}"
+        f"{arguments[0]}: a launcher started this command in {count} processes, each of which would do all of the work; start it "
+        f"without a launcher: toolformer {command} ... {key}={here}"
     )
 
 
@@ -201,10 +201,10 @@ def _check_working_directory() -> None:
     try:
         os.getcwd().encode()
     except FileNotFoundError:
-        raise UserError("the working directory has been deleted; change to one that is there (cd)") from None
+        raise UserError("the working directory has been deleted; cd to an existing one") from None
     except UnicodeEncodeError:
         raise UserError(
-            "the working directory's name is not UTF-8; rename the folder, or change to another (cd)"
+            "the working directory's name is not UTF-8; rename the folder, or cd to another one"
         ) from None
 
 
@@ -217,7 +217,7 @@ _REMEDIES = {
 
 
 def _of_target(error: OSError) -> OSError:
-    """Of a failed copy to a full disk the target alone: shutil names the source first."""
+    """The error with only the target's name: shutil names the source of a failed copy first."""
     return OSError(error.errno, error.strerror, error.filename2 or error.filename)
 
 

@@ -42,9 +42,9 @@ from toolformer.results import Run
 log = logging.getLogger(__name__)
 
 _FLAGS = "\n\nflags of Hydra:\n$FLAGS_HELP"
-"""What Hydra adds to the text of `--help`."""
+"""Hydra's addition to the text of `--help`."""
 _HEADING = "\nConfig\n******\n"
-"""Of the configuration in what `--info` prints."""
+"""Heading of the configuration in the output of `--info`."""
 
 
 @dataclass(frozen=True)

@@ -91,8 +91,8 @@ def _draft(config: Config, key: str) -> int:
     pairs = demonstrations(tool, itertools.islice(instantiate.corpus(config.corpus), DRAFTED_FROM))
     if not pairs:
         raise UserError(
-            f"tool: in none of the corpus's first {DRAFTED_FROM} texts do words that {key} takes come before its result; choose "
-            "texts in which they do, or write demonstrations by hand (docs/tools.md)"
+            f"tool: in the corpus's first {DRAFTED_FROM} texts, no input of {key} is followed by its result; choose texts that show "
+            "results after inputs, or write demonstrations by hand (docs/tools.md)"
         )
     drafted = {
         "instruction": config.tool[key].instruction

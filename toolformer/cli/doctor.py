@@ -92,7 +92,7 @@ def _assets(config: Config) -> Finding:
 
 
 def tools(config: Config) -> Iterator[Finding]:
-    """What the configured tools need, while annotating and at inference."""
+    """Needs of the configured tools, while annotating and at inference."""
     from toolformer.tools.needs import needs
 
     for key in config.tools:

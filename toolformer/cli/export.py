@@ -11,7 +11,7 @@ from toolformer.errors import UsageError, UserError
 
 DEFAULT = "datasets"
 KINDS = {"dataset": "generate", "model": "train"}
-"""What is exported, and the stage whose run it is of."""
+"""Kinds of exports, each with the stage whose run is exported."""
 
 
 def main(arguments: list[str]) -> int:

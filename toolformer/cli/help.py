@@ -1,4 +1,4 @@
-"""What keys mean: `toolformer STAGE --help`, and `toolformer help KEY`."""
+"""Meaning of keys: `toolformer STAGE --help`, and `toolformer help KEY`."""
 
 from __future__ import annotations
 

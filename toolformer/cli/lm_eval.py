@@ -85,7 +85,7 @@ class ConfiguredLM(ToolformerLM):
     """`--model toolformer`: a `ToolformerLM` made from `model_args` (see `SHORT`)."""
 
     folders: ClassVar[list[str]] = [str(TASKS_DIR)]
-    """Of tasks, which say what tools they may not use."""
+    """Folders of tasks; a task says which tools it may not use."""
     loaded: ClassVar[bool] = False
     """Whether a question has been asked: what fails before is bad input."""
 

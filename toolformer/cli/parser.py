@@ -1,4 +1,4 @@
-"""What commands share: options whose errors are one line, the configuration of their overrides, and a console."""
+"""Parts that commands share: options whose errors are one line, the configuration of their overrides, and a console."""
 
 from __future__ import annotations
 

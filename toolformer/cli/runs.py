@@ -197,7 +197,7 @@ def _table(runs: Sequence[Run], sources: Mapping[str, Sequence[str]], title: str
 
 
 def _title(run: Run) -> str:
-    """What a run is; of an annotation also the thresholds, by which annotations of one text differ."""
+    """Title of a run; an annotation's has its thresholds, which distinguish annotations of one text."""
     title = run.name if run.name.startswith(run.stage) else f"{run.stage} {run.name}"
     if run.stage != "generate":
         return title

@@ -99,7 +99,8 @@ class Corpus:
             yield replace(document, doc_id=doc_id) if is_renamed else document, is_renamed
 
     def digest(self) -> str:
-        """What distinguishes the texts from those of other sources, by content, whatever the limit; reads no text."""
+        """Digest of the texts' content, which distinguishes them from other sources, whatever the limit; reads no
+        text."""
         if isinstance(self.source, RowCorpus | Bundled):
             return self.source.digest()
         raise TypeError(f"{type(self.source).__name__} has no digest")

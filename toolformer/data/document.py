@@ -59,15 +59,15 @@ class Fields:
     text_field: Annotated[str, Field(min_length=1)] = "text"
     """The field or column that holds the text."""
     url_field: str | None = "url"
-    """The field of the URL, whose date the calendar answers with; null reads no URL."""
+    """The field of the URL, from which the calendar takes the date; null reads no URL."""
     date_field: str | None = "date"
-    """The field of the day of writing (YYYY-MM-DD, or seconds or milliseconds since 1970), for URLs without a date. Days in
-    the future and placeholders (0001-01-01, 1970-01-01, 9999-12-31) count as unknown. null reads no date."""
+    """The field of the day of writing (YYYY-MM-DD, or seconds or milliseconds since 1970), for texts without a date in the
+    URL. Days in the future and placeholders (0001-01-01, 1970-01-01, 9999-12-31) count as unknown. null reads no date."""
     id_field: str | None = "id"
-    """The field of the document's name. If null or missing, a name is derived from the text."""
+    """The field of the document's name. If null or missing, the name is derived from the text."""
     title_field: Annotated[str | None, NOTHING] = "title"
-    """The field that search shows before the text, in an index made of the corpus. If null or missing, the text's first words
-    are shown."""
+    """The field with the title that search shows before a text, in an index made of the corpus. If null or missing, the text's
+    first words are shown."""
 
     def named(self) -> list[str]:
         """All names, the text's first."""

@@ -44,7 +44,7 @@ class FileCorpus(RowCorpus):
         except (OSError, RuntimeError, ValueError) as error:  # an invalid pattern, home or name
             pattern = f" with {self.key}.pattern={self.pattern}" if self.pattern else ""
             raise UserError(
-                f"{self.key}.path: {self.path}{pattern} cannot be searched ({one_line(error)})"
+                f"{self.key}.path: {self.path}{pattern} cannot be searched ({one_line(error)}); check both keys"
             ) from error
 
     def _files(self, folder: Path) -> list[Path]:
@@ -53,8 +53,8 @@ class FileCorpus(RowCorpus):
                 raise UserError(f"{self.key}.path: there is no file {self.path}; name a file or a folder")
             if not folder.is_file():
                 raise UserError(
-                    f"{self.key}.path: {self.path} is a pipe or a device, and its texts are read more than once; write them into a "
-                    "file (packed ones are read as they are)"
+                    f"{self.key}.path: {self.path} is a pipe or a device, which cannot be read twice; save its texts to a file "
+                    "(compressed files are read as they are)"
                 )
             return [folder]
         if self.pattern and (self.pattern.startswith("/") or ".." in self.pattern.split("/")):
@@ -92,7 +92,8 @@ class FileCorpus(RowCorpus):
         return [folder / name for name in sorted(names, key=Path.as_posix)]
 
     def digest(self) -> str:
-        """Of the files' names below their common folder, and of their content: a copy of a corpus is the same corpus."""
+        """Digest of the files' names below their common folder and of their content: a copy of a corpus is the same
+        corpus."""
         files = self.files()
         return files_digest(files, Path(os.path.commonpath([file.parent for file in files])))
 

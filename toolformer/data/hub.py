@@ -28,7 +28,7 @@ class HubCorpus(RowCorpus):
     split: str = "train"
 
     def digest(self) -> str:
-        """Of a folder's files; of a data set on the hub its name and commit, which later readings read too."""
+        """Digest of a folder's files; for a data set on the hub its name and commit, which later readings read, too."""
         folder = self._folder()
         if folder.is_dir():
             files = (file for file in sorted(folder.rglob("*")) if file.is_file())

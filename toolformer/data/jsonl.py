@@ -33,7 +33,7 @@ _UNREAD = {
     codecs.BOM_UTF16_LE: ("not UTF-8 but UTF-16", "convert it with iconv -f UTF-16 -t UTF-8"),
     codecs.BOM_UTF16_BE: ("not UTF-8 but UTF-16", "convert it with iconv -f UTF-16 -t UTF-8"),
 }
-"""What a file is by its first bytes, and what makes it readable."""
+"""Formats by their first bytes, each with the command that makes the file readable."""
 
 
 def read_jsonl(path: Path) -> Rows:
@@ -84,7 +84,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _form_of_file(line: bytes) -> tuple[str, str] | None:
-    """What a file is whose first line is not a row of JSON Lines, and what makes it readable."""
+    """Format of a file whose first line is not a row of JSON Lines, and the remedy."""
     text = line.removeprefix(codecs.BOM_UTF8).strip()
     if text.startswith(b"["):
         return "one JSON array", f"convert it to JSON Lines: {_ARRAY_TO_LINES}"

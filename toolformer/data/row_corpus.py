@@ -61,11 +61,11 @@ class RowCorpus(ABC):
     _says_dates: bool = field(default=True, init=False)
     _absent: dict[str, str] = field(default_factory=dict, init=False)
     _level: int = field(default=logging.WARNING, init=False)
-    """Of what a reading says of its rows: only the first one is heard."""
+    """Level of log lines about rows: only the first reading is heard."""
 
     @abstractmethod
     def digest(self) -> str:
-        """What distinguishes the rows from others: their content, or its version; no row is read for it."""
+        """Digest that distinguishes the rows from others: their content, or its version; reads no row."""
 
     @abstractmethod
     def sources(self) -> Iterator[tuple[str, Rows]]:
@@ -125,7 +125,7 @@ class RowCorpus(ABC):
         """Counts a fault; logs the first `MOST_LOGGED` per reason and file. UserError with `strict`."""
         line = f"{position}: {fault}"
         if self.strict:
-            raise UserError(f"{line}; fix it or set {self.key}.strict=false to go on without it") from fault
+            raise UserError(f"{line}; fix it, or set {self.key}.strict=false to skip it") from fault
         self._first = self._first or (line if counts is self.skipped else "")
         counts[fault.reason] += fault.count
         logged[fault.reason] += 1
@@ -137,8 +137,8 @@ class RowCorpus(ABC):
         self._level = logging.DEBUG
         if not documents:
             reason = f"rows skipped: {self.skipped.total()}, the first: {self._first}"
-            reason = reason if self._first else "name another"
-            raise UserError(f"{self.key}: it has no document with text; {reason}")
+            reason = reason if self._first else "choose another corpus"
+            raise UserError(f"{self.key}: no document has text; {reason}")
         for side, name in self._absent.items():
             present = f"the rows have {listed(self.known)}{near(name, self.known)}"
             advice = f"name another, or {self.key}.{side}=null for none"
@@ -156,6 +156,6 @@ def broken_off(path: Path, error: BaseException, reason: str = "broken off", cou
 
 
 def unreadable(path: Path, fault: BadRow) -> UserError:
-    """Of a file that cannot be read at all, which would be more than a row that is lost."""
+    """Error for a file that cannot be read at all, which is more than a lost row."""
     reason = f"{fault.reason} ({fault.detail})" if fault.detail else fault.reason
     return UserError(f"{path}: the file cannot be read: {reason}; or leave it out of the folder")

@@ -13,7 +13,7 @@ def hash64(text: str) -> int:
 
 
 class Sample(Generic[T]):
-    """Of all that is added, the items with the lowest hashes: at most `count`, and at most `characters` of text."""
+    """The added items with the lowest hashes: at most `count`, and at most `characters` of text."""
 
     def __init__(self, count: int, characters: int) -> None:
         self._count, self._characters = count, characters

@@ -1,4 +1,4 @@
-"""What a model is asked to continue, and what it wrote."""
+"""A request to continue a prompt, and the completion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolformer.data import Document
 
 @dataclass(frozen=True)
 class Completion:
-    """What a model wrote after one prompt."""
+    """A model's continuation of one prompt."""
 
     text: str
     """With its calls: " [Calculator(2 + 3) -> 5] 5."."""
@@ -61,7 +61,7 @@ class Request:
 
     prompt: str
     document: Document
-    """What tools may know of it: its date, its article."""
+    """Context that tools may read: its date, its article."""
     limit: int
     """Tokens outside of calls at most."""
     stop: tuple[str, ...] = ()

@@ -247,8 +247,8 @@ class Decoder(Decoding):
         if long and strict:
             limit = limits[long[0]]
             raise UserError(
-                f"text: it has {len(encoded[long[0]])} tokens, and the context of {model.context_length} leaves room for "
-                f"{room[limit]} before a call and {limit} new tokens; shorten it, or ask for fewer"
+                f"text: {len(encoded[long[0]])} tokens are too many: the context of {model.context_length} tokens leaves room for "
+                f"{room[limit]} before a call and {limit} new tokens; shorten the text, or ask for fewer new tokens"
             )
         if long:
             least = min(room[limits[n]] for n in long)

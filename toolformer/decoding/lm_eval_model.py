@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from toolformer.decoding.decoder import Decoder
 
 NEW_TOKENS = 256
-"""Of a request that names no number."""
+"""Limit of a request that names none."""
 READ = ("until", "max_gen_toks", "max_new_tokens")
 """The settings of a generation request that are read."""
 NEUTRAL = {"do_sample": False, "temperature": 0, "num_beams": 1, "top_p": 1, "repetition_penalty": 1}
@@ -38,7 +38,7 @@ PAIRS_AT_ONCE = 64
 TEXTS_AT_ONCE = 8
 """Whole texts scored between two writes of the answer file."""
 CHARACTERS_AT_ONCE = 20_000
-"""Of either, so that an interruption loses no more than a few minutes."""
+"""Limit of both, so that an interruption loses no more than a few minutes."""
 
 
 def generation_limits(task: str, settings: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:

@@ -18,7 +18,7 @@ def starts_call(start: torch.Tensor, best: torch.Tensor, k: int) -> torch.Tensor
     """Whether each row starts a call: its start token is among the k most likely next tokens (paper, section 4.2).
 
     Of logits of any dtype: those of the start token [rows], and the best, falling [rows, at least k unless that is all of
-    them]. Returns bools [rows]. Tokens that are equally likely do not push it down.
+    them]. Returns bools [rows]. Ties favour the start token.
     """
     return start >= best[:, min(k, best.shape[1]) - 1]
 

@@ -39,7 +39,7 @@ NO_ARROW = "call without arrow"
 
 
 class State(Enum):
-    """What a row does."""
+    """State of a row."""
 
     WRITING = "writing text"
     NAMING = "naming a tool"
@@ -67,7 +67,7 @@ class Row:
     """One request while it is continued."""
 
     number: int
-    """Of its request, and of its row in the store."""
+    """Number of its request, and of its row in the store."""
     request: Request
     ids: list[int]
     """The tokens of the prompt, and of all that follows: text, calls, results."""
@@ -117,14 +117,14 @@ class Writer:
     """How each of them is called, by its name in calls."""
     max_calls: int
     names: Mapping[tuple[str, ...], ToolNames]
-    """What may name a tool in a call, by the keys of the tools that a request may call."""
+    """Tokens that may name a tool in a call, by the keys of the tools that a request may call."""
 
     @functools.cached_property
     def _arrow_tokens(self) -> int:
         return arrow_tokens(self.language_model)
 
     def names_of(self, row: Row) -> ToolNames:
-        """What may name a tool in calls of this row."""
+        """Tokens that may name a tool in calls of this row."""
         return self.names[tuple(row.request.keys(self.tools))]
 
     def open_call(self, row: Row, logits: torch.Tensor) -> None:

@@ -53,14 +53,14 @@ class Decoding:
     """When a call starts, and its limits (paper, section 4.2)."""
 
     k: NonNegativeInt = 10
-    """A call starts when <API> is among the k most likely next tokens; 1 is plain greedy, 0 disables calls."""
+    """A call starts when the call token is among the k most likely next tokens; 1 is plain greedy decoding, 0 disables calls."""
     max_calls: Count = 1
-    """Calls per input at most."""
+    """Maximum calls per input."""
     min_new_tokens: NonNegativeInt = 0
-    """An answer does not end before it has so many tokens: chat models end at once where a plain language model writes on."""
+    """Minimum tokens of an answer. Chat models would end at once where a plain language model writes on."""
     constrain_tool_name: bool = True
-    """A call has the name of an allowed tool followed by a parenthesis, and no other call starts inside it; false:
-    all of it is decoded greedily, as in the paper."""
+    """A call must begin with the name of an allowed tool and a parenthesis, and no other call may start inside it; false
+    decodes the whole call greedily, as in the paper."""
     batch_size: Annotated[CountOrAuto, NOTHING] = "auto"
     """Prompts decoded together. auto: 64 on a GPU, 32 on a CPU. Halved once if the GPU's memory is full."""
 
@@ -84,7 +84,7 @@ def check_calling(settings: Decoding, tools: Mapping[str, Calling]) -> None:
             )
         if not settings.constrain_tool_name:
             raise UserError(
-                f"tool.{key}.fallback is for names that decoding chooses: set decoding.constrain_tool_name=true, or leave it out"
+                f"tool.{key}.fallback needs decoding.constrain_tool_name=true; set that, or leave the fallback out"
             )
 
 

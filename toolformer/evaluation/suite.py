@@ -141,7 +141,7 @@ def switched_off(metadata: Any, file: str) -> frozenset[str]:
     tools = (metadata or {}).get("switched_off") or []
     if not isinstance(tools, list) or not all(isinstance(tool, str) for tool in tools):
         raise UserError(
-            f"{file}: metadata.switched_off is {tools!r}; it must be a list of tools by key, as [search, qa]"
+            f"{file}: metadata.switched_off is {tools!r}; it must be a list of tools by key, such as [search, qa]"
         )
     return frozenset(tools)
 
@@ -196,7 +196,7 @@ def _choose(tasks: Mapping[str, Any], ids: Mapping[str, Sequence[str]] | Sequenc
     by_task = ids if isinstance(ids, Mapping) else dict.fromkeys(tasks, ids)
     if by_task.keys() != tasks.keys():
         raise UserError(
-            f"samples: ids of {', '.join(by_task)} are given, of the benchmarks {', '.join(tasks)}"
+            f"samples: the ids are for {', '.join(by_task)}, but the benchmarks are {', '.join(tasks)}; name the same ones"
         )
     unknown = {str(identity) for chosen in by_task.values() for identity in chosen}
     for name, task in tasks.items():

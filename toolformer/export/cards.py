@@ -24,7 +24,7 @@ _CHOICES = frozenset({"baseline", "data", "dtype", "leak", "objective", "optimiz
 """Settings whose texts are published, since they come from a fixed list."""
 
 Source = tuple[str, str, str]
-"""What it is, its name, its licence."""
+"""Kind, name and licence of a source."""
 
 
 def card(head: CardData, *sections: str) -> str:

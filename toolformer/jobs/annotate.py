@@ -225,12 +225,12 @@ class Replica:
 
 @dataclass(frozen=True)
 class Speed:
-    """What this command and its workers did."""
+    """Work done by this command and its workers."""
 
     documents: float = 0.0
     """Each counts for as much as it has of the tools."""
     tokens: float = 0.0
-    """Of these documents' texts."""
+    """Tokens of these documents' texts."""
     seconds: float = 0.0
 
 

@@ -31,15 +31,15 @@ CHUNKS_PER_WORKER = 4
 
 @dataclass(frozen=True)
 class Questions:
-    """What a model is asked, and what its answers depend on: all that a worker has to know."""
+    """Questions for a model and the settings that their answers depend on: everything that a worker needs."""
 
     config: Config
     model: str
     identity: Mapping[str, Any]
-    """What decides the answers; see `ToolformerLM`."""
+    """Settings that decide the answers; see `ToolformerLM`."""
     tasks: Sequence[str]
     metadata: Mapping[str, Any]
-    """Of the tasks' loaders."""
+    """Metadata for the tasks' loaders."""
     samples: Any
     day: datetime.date | None
     answers: Path

@@ -109,7 +109,7 @@ class Work:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a report has to know besides metrics."""
+        """Facts for reports besides metrics."""
         baseline = self.model_name if self.config.system == "baseline" else ""
         if self.config.system == "prompted":
             policy = f"k = {self.policy}" if self.policy.isdecimal() else self.policy
@@ -128,7 +128,7 @@ class Work:
         }
 
     def check(self) -> None:
-        """Of what cannot answer first, since reading the rows may take long."""
+        """Checks first whether anything can answer, since reading the rows may take long."""
         from toolformer.evaluation.ladder.rungs import usable
         from toolformer.lm.loading import count_parameters
         from toolformer.training.checkpoints import check_intact, has_weights
@@ -145,7 +145,7 @@ class Work:
         self.explained = [task for task in self.tasks if usable(task, self.decoder.tools, off[task])]
         if self.config.evaluation.oracles and not self.explained:
             raise UserError(
-                "evaluation.oracles: there is no benchmark whose right call is known and tool in use"
+                "evaluation.oracles needs a benchmark whose right call is known and whose tool is in use; add one (docs/ladder.md)"
             )
 
     def share(self, folder: Folder | None) -> None:

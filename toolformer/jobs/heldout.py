@@ -32,7 +32,7 @@ def documents(config: Config, key: str = "corpus") -> Step:
 
 
 def digest(config: Config, sources: Sources) -> Any:
-    """What identifies the held-out texts, for a step's key. UserError if an annotation held out none."""
+    """Identity of the held-out texts, for a step's key. UserError if an annotation held out none."""
     if config.heldout.source:
         return documents(config, "heldout")
     for step in sources.annotations:

@@ -70,14 +70,14 @@ def check_files_differ(config: Config) -> None:
     of_corpus, of_heldout = (Counter(map(content_digest, paths)) for paths in files)
     if shared := (of_corpus & of_heldout).total():
         raise UserError(
-            f"heldout: {shared} of its {of_heldout.total()} files are files of corpus.path, too; name other texts, or leave "
-            "heldout out, and a share of the corpus is held out of it (heldout_share)"
+            f"heldout: {shared} of its {of_heldout.total()} files are also in corpus.path; name other texts, or leave heldout out "
+            "to hold out a share of the corpus (heldout_share)"
         )
     theirs = [(text.source, text.path, text.subset, text.split) for text in (config.corpus, config.heldout)]
     if theirs[0] == theirs[1]:
         raise UserError(
-            "heldout: it is the corpus itself; name other texts, or leave heldout out, and a share of the corpus is held out of "
-            "it (heldout_share)"
+            "heldout: it is the corpus itself; name other texts, or leave heldout out to hold out a share of the corpus "
+            "(heldout_share)"
         )
 
 
@@ -156,7 +156,7 @@ def check_tools(config: Config) -> None:
 
 
 def implementations(config: Config, inference: bool = False) -> dict[str, str]:
-    """What answers the calls of each tool in use, in words; a tool that is all of it, such as the calculator, is left out."""
+    """Implementations behind the tools in use, in words; tools with only one, such as the calculator, are left out."""
     texts = {
         key: described({**tool.implementation, **(tool.inference if inference else {})})
         for key, tool in ((key, config.tool[key]) for key in config.tools)
@@ -184,7 +184,7 @@ def _prompt(config: Config, key: str) -> Prompt:
     if config.prompts == prompt_sets.NO_SET:
         if "lift" in (config.propose.rank, config.tool[key].rank):
             raise UserError(
-                "propose.rank=lift measures the effect of the prompt, and prompts=none has none; add propose.rank=probability"
+                "propose.rank=lift needs a prompt, but prompts=none leaves it out; add propose.rank=probability"
             )
         return prompt_sets.UNPROMPTED
     tool = config.tool[key]

@@ -12,10 +12,10 @@ from toolformer.step import Step
 
 @dataclass(frozen=True)
 class Sources:
-    """What a stage reads: steps and models, never `latest`."""
+    """Inputs of a stage: steps and models, never `latest`."""
 
     annotations: tuple[Step, ...] = ()
-    """Of a training, its data; of an evaluation of held-out perplexity, whose held-out texts it reads."""
+    """Data of a training; for an evaluation of held-out perplexity, the annotations whose held-out texts it reads."""
     training: Step | None = None
     """The training that made the evaluated model."""
     model: str = ""
@@ -50,7 +50,7 @@ class Job:
 
     @property
     def label(self) -> str:
-        """What distinguishes it from the other jobs of its stage."""
+        """Label that distinguishes it from the other jobs of its stage."""
         label = [*self.differing]
         if self.stage == "evaluate":
             label.append(",".join(self.config.benchmarks))

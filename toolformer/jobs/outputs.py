@@ -1,4 +1,4 @@
-"""What finished runs left for later stages: the texts of an annotation, the model of a training."""
+"""Outputs of finished runs for later stages: the texts of an annotation, the model of a training."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -42,7 +42,7 @@ class Work(Protocol):
 
     @property
     def title(self) -> str:
-        """What is done, with whose results, for the log."""
+        """Title of the work and its inputs, for the log."""
 
     @property
     def details(self) -> Mapping[str, object]:
@@ -60,14 +60,14 @@ class Work(Protocol):
         """UserError for bad input, before a run begins and before anything that takes long."""
 
     def share(self, folder: Folder | None) -> None:
-        """What several processes may do together: when this returns all of it is done, here or elsewhere.
+        """Does the part that several processes can share: when this returns all of it is done, here or elsewhere.
 
         Args:
             folder: of the run, in the process that leads.
         """
 
     def finish(self, folder: Folder) -> None:
-        """What one process does, and writes into the run's folder."""
+        """Does the part of a single process, and writes it into the run's folder."""
 
     def log(self, how: str, run: Run) -> None:
         """Logs a finished run; `how` it came to be: done, already done."""
@@ -194,7 +194,7 @@ def already_done(run: Run) -> str:
 
 
 def _info(job: Job, work: Work, results: Results, parent: str) -> RunInfo:
-    """What a run's folder says of it from the start."""
+    """Record of a run's folder from the start."""
     command = command_of(job.stage, job.overrides)
     label = " ".join(masked_overrides(without(job.differing, *_IN_TITLES)))
     read = [job.sources.training] if job.sources.training else job.sources.annotations

@@ -29,7 +29,9 @@ def sample_ids(samples: Any) -> SampleIds:
         adapter: TypeAdapter[Any] = TypeAdapter(dict[str, list[str | int]] | list[str | int])
         ids = adapter.validate_python(content)
     except ValidationError as error:
-        raise UserError(f"{key} must be a list of ids, one by benchmark, or a file of ids") from error
+        raise UserError(
+            f"{key} must be a list of ids, a mapping from benchmark to ids, or a file with either"
+        ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{key} cannot be read as ids ({error}); name a file, or list the ids") from error
     if not ids:

@@ -159,8 +159,8 @@ def _watch(work: Chunked, known: set[str], workers: list[_Worker], on_done: OnDo
                 deaths += 1
                 if deaths > RETRIES:
                     raise UserError(
-                        f"engine: {deaths} workers died in a row (the last: {state}), as if memory runs out (lower "
-                        "engine.workers); the same command resumes"
+                        f"engine: {deaths} workers died in a row (the last: {state}), probably out of memory; lower "
+                        "engine.workers; the same command resumes"
                     )
                 log.warning("engine: a worker died (%s); another takes its place", state)
                 worker.start()

@@ -1,4 +1,5 @@
-"""What a stage reads: the names in its configuration (`latest`, a run's id, a folder, A+B) become steps, here and nowhere else.
+"""Inputs of a stage: the names in its configuration (`latest`, a run's id, a folder, A+B) become steps, here and
+nowhere else.
 
 An experiment's job reads what the same configuration makes in the earlier jobs of its plan; any other reads finished runs.
 """
@@ -61,7 +62,9 @@ def explained(reference: str, config: Config, results: Results) -> Run:
     stages = {run.stage for run in results.all_runs() if run.id.startswith(reference)}
     run = named("generate" if stages == {"generate"} else "evaluate", reference, config, results)
     if run.stage == "evaluate" and run.facts.get("system") != "toolformer":
-        raise UserError(f"explain: oracle conditions need system=toolformer, not {run.facts.get('system')}")
+        raise UserError(
+            f"explain: oracle conditions need system=toolformer, but this run has system={run.facts.get('system')}; name another"
+        )
     return run
 
 
@@ -77,13 +80,15 @@ def named_training(config: Config, results: Results) -> Run | None:
     facts: dict[str, Any] = {"data": data} if reference == LATEST else {}
     run = named("train", reference, config, results, **facts)
     if run.facts.get("data") != data:
-        raise UserError(f"checkpoint: run {run.id[:8]} has data={run.facts.get('data')}, not {data}")
+        raise UserError(
+            f"checkpoint: run {run.id[:8]} has data={run.facts.get('data')}; name one with data={data}"
+        )
     base = str(run.setting("model", config.model))
     if config.model in (LATEST, Config().model) or _is_same_path(base, config.model):
         return run
     raise UserError(
-        f"model={config.model}: checkpoint {run.id[:8]} was trained from {base}; name one that was trained from {config.model} "
-        f"(checkpoint=RUN; toolformer train model={config.model} makes it), or give model={base}"
+        f"model={config.model}: checkpoint {run.id[:8]} was trained from {base}; give model={base}, or a training of {config.model} as "
+        f"checkpoint=RUN (toolformer train model={config.model} makes one)"
     )
 
 

@@ -85,7 +85,7 @@ class Work:
         _release_models()  # those of earlier jobs, before one or several processes load theirs
 
     def share(self, folder: Folder | None) -> None:
-        """Of processes that train together, the part of those that do no book-keeping."""
+        """Joins a training by several processes, as one that does no book-keeping."""
         if distributed.rank() > 0:
             self._finetune(None)
 
@@ -192,8 +192,8 @@ def processes_to_start(settings: TrainingSettings) -> int:
     count = max(1, available) if settings.processes == "auto" else int(settings.processes)
     if 0 < available < count:
         raise UserError(
-            f"trainer.processes is {count}, and there {'is 1 GPU' if available == 1 else f'are {available} GPUs'}; each process "
-            f"needs one: set trainer.processes={available} or trainer.processes=auto"
+            f"trainer.processes={count} needs {count} GPUs, but there {'is 1' if available == 1 else f'are {available}'}; set "
+            f"trainer.processes={available} or trainer.processes=auto"
         )
     settings.accumulation(count)
     return count
@@ -213,8 +213,8 @@ def check_disjoint(texts: Iterable[str | AnnotatedText], heldout: Collection[Doc
     trained = {text if isinstance(text, str) else text.plain for text in texts}
     if shared := sum(document.text in trained for document in heldout):
         raise UserError(
-            f"heldout: {shared} of {len(heldout)} held-out texts are trained on, too; name other texts, or leave heldout out, and "
-            "a share of the corpus is held out of it (heldout_share)"
+            f"heldout: {shared} of {len(heldout)} held-out texts are also trained on; name other texts, or leave heldout out to hold "
+            "out a share of the corpus (heldout_share)"
         )
 
 
@@ -324,5 +324,5 @@ def _check_tokenizer(dataset: Run, model: str) -> None:
         return
     if not tokenizers_agree(theirs, load_tokenizer(model)):
         raise UserError(
-            f"dataset: {annotator} annotated it, whose tokenizer is not {model}'s; set trainer.other_tokenizer=true"
+            f"dataset: it was annotated by {annotator}, which has another tokenizer than {model}; set trainer.other_tokenizer=true"
         )

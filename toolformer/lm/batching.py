@@ -56,7 +56,7 @@ def by_length(lengths: Sequence[int], rows: Sequence[int], tokens: int) -> Itera
 
 
 def shared_heads(sequences: Sequence[Sequence[int]]) -> list[list[int]]:
-    """What sequences that begin with the same tokens have in common, at least one token of each left out."""
+    """Common beginnings of sequences, at least one token of each left out."""
     groups: dict[tuple[int, ...], list[Sequence[int]]] = {}
     for ids in sequences:
         if len(ids) > HEAD:

@@ -33,7 +33,7 @@ class NoAnswer(Exception):
         self.status = status
         """HTTP status of an error, else 0."""
         self.detail = detail
-        """What the server says about it, for a log: one line without the key."""
+        """The server's message, for a log: one line without the key."""
 
     def described(self) -> str:
         """The reason with the detail."""

@@ -128,9 +128,9 @@ class LanguageModel:
             if self.decode(ids := self.encode_continuation(call)) != call:
                 added = self.tokenizer.added_tokens_decoder
                 special = [added[n].content for n in ids if n in added and added[n].special]
-                reason = f"has the special token {special[0]!r}" if special else "changes it"
+                reason = f"has the special token {special[0]!r}" if special else "changes it in a call"
                 raise UserError(
-                    f"tool: a call of {name} is lost, since the tokenizer of {self.name} {reason}; give the tool another name, "
+                    f"tool: the name {name} cannot be used, since the tokenizer of {self.name} {reason}; give the tool another name, "
                     f"tool.KEY.name=..."
                 )
 

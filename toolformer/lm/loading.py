@@ -60,7 +60,7 @@ def choose_device(device: str = "auto") -> str:
     if device.startswith("cuda") and int(device.partition(":")[2] or 0) >= count:
         available = f"{count or 'no'} CUDA device{'s' if count > 1 else ''} here"
         raise UserError(
-            f"lm.device is {device}, and PyTorch finds {available}; set lm.device=auto or lm.device=cpu"
+            f"lm.device={device} cannot be used: PyTorch finds {available}; set lm.device=auto or lm.device=cpu"
         )
     return device
 
@@ -235,7 +235,7 @@ def start_token(tokenizer: Any, vocabulary: int, name: str) -> int:
     head, after, between = (encode(tokenizer, written) for written in ("a", f"a{START}", f"a{START}A"))
     if after[:-1] != head or between[: len(after)] != after:
         raise UserError(
-            f"model: the tokenizer of {name} has no single token for {START!r}, with which a call starts; name a model "
+            f"model: the tokenizer of {name} has no single token for {START!r}, which starts a call; name a model "
             "whose tokenizer has one, such as smollm2, gemma3, gpt2 or EleutherAI/gpt-j-6b"
         )
     before, whole = (
@@ -251,7 +251,7 @@ def start_token(tokenizer: Any, vocabulary: int, name: str) -> int:
     largest = max(number for number in tokenizer.get_vocab().values() if number not in special)
     if largest >= vocabulary:
         raise UserError(
-            f"model: the tokenizer of {name} has tokens up to number {largest}, and the model knows {vocabulary}; save "
+            f"model: the tokenizer of {name} has token ids up to {largest}, but the model has only {vocabulary} embeddings; save "
             "it with resize_token_embeddings, or with the tokenizer that it was trained with"
         )
     return after[-1]

@@ -39,7 +39,7 @@ _POINTER = b"version https://git-lfs.github.com/"
 _SAVED = re.compile(r"(?:pytorch_)?model(?:-\d+-of-(\d+))?\.(safetensors|bin)")
 _ROWS_COMPARED = 8
 OWN_CODE = "it needs code of its own, which is never run", "name a model that Transformers has built in"
-"""What is wrong with a model whose folder brings its code, and what to do."""
+"""Diagnosis and remedy for a model whose folder brings code."""
 
 
 def check_kind(path: Path, name: str) -> None:
@@ -56,7 +56,7 @@ def check_kind(path: Path, name: str) -> None:
         )
     if not (path / "config.json").is_file():
         raise UserError(
-            f"model: {name} is not a model folder (it has no config.json); name one that has, or a hub model"
+            f"model: {name} is not a model folder (it has no config.json); name a folder with config.json, or a hub model"
         )
     if path.is_dir():
         _check_one_set(path, name)
@@ -81,8 +81,8 @@ def _check_one_set(folder: Path, name: str) -> None:
     if len(loaded) > 1:
         first, second = sorted(min(files).name for files in loaded)[:2]
         raise UserError(
-            f"model: {name} has two sets of weights ({first} and {second}), of which one is from an earlier save; remove that "
-            "one's files"
+            f"model: {name} has two sets of weights ({first} and {second}), one of them from an earlier save; remove its "
+            "files"
         )
 
 
@@ -130,8 +130,8 @@ def _check_formats_agree(folder: Path, name: str) -> None:
                 other, other_file = others[other_key]
                 if not _agree(stored, key, other):
                     raise UserError(
-                        f"model: {name} has two sets of weights, which differ in {key} ({file.name} and {other_file.name}): one "
-                        "is from an earlier save; remove that one's files"
+                        f"model: {name} has two sets of weights, which differ in {key} ({file.name} and {other_file.name}), one "
+                        "of them from an earlier save; remove its files"
                     )
 
 
@@ -243,7 +243,7 @@ def _some(keys: Sequence[str]) -> str:
 
 
 def diagnosis(error: Exception) -> tuple[str, str] | None:
-    """What is wrong with a model that Transformers does not know, and what to do, by Transformers' error; None for another one."""
+    """Diagnosis and remedy, by Transformers' error, for a model that it does not know; None for another error."""
     if "trust_remote_code" in str(error):
         return OWN_CODE
     if kind := re.search(r"has model type `(?!None`)(.+?)` but Transformers does not recognize", str(error)):
@@ -255,7 +255,7 @@ def diagnosis(error: Exception) -> tuple[str, str] | None:
 
 
 def advice(folder: Path) -> str:
-    """What to do with a model whose files cannot be loaded."""
+    """Advice for a model whose files cannot be loaded."""
     if kind := _quantisation(folder):
         return f"its weights are quantised ({kind}): install what reads them, or name the model that is not quantised"
     return "its files are damaged or do not belong together: copy or download them again, or train it again"
@@ -273,8 +273,8 @@ def _check_sizes(config: Any, size: int, name: str) -> None:
     for key, count in {"hidden_size": hidden**2, **needed}.items():
         if count > size:
             raise UserError(
-                f"model: {name} has {key}={_number(config, key)} in its config.json, and only {size:,} bytes of weights; "
-                "its files do not belong together"
+                f"model: {name} has {key}={_number(config, key)} in its config.json, but only {size:,} bytes of weights; "
+                "its files do not belong together: copy or download the folder again"
             )
 
 

@@ -87,7 +87,8 @@ class TreeRows:
         self._next: tuple[list[int], torch.Tensor] | None = None
         """The rows of the last step, and the positions of their next tokens [rows] on the device."""
         self._branches = np.zeros((3, 0), dtype=np.int64)
-        """Of each branch its row, ENDED if it has ended; its length; and its cell of the last step, NEW before its first."""
+        """For each branch: its row, ENDED if it has ended; its length; and its cell of the last step, NEW before its
+        first."""
         self._seen = torch.zeros(0, 0, dtype=torch.bool)
         """Which keys of its row each branch sees [cells, keys]; several cells may be one branch's."""
         self._grown: dict[int, int] = {}

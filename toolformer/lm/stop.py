@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 BYTES = 4
-"""Of the longest character in UTF-8: a token has at least one."""
+"""Bytes of the longest character in UTF-8: a token has at least one."""
 
 
 def cut_at(text: str, stop: Sequence[str]) -> str:

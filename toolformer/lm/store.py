@@ -14,7 +14,7 @@ ROOM = 64
 
 
 class StateShape(NamedTuple):
-    """Of the keys, or the values, of one layer."""
+    """Shape of one layer's keys or values."""
 
     heads: int
     size: int
@@ -66,7 +66,7 @@ class Store:
         ]
         self._layers = [Layer() for _ in shapes]
         self.cache = Cache(layers=list[Any](self._layers))
-        """What a pass reads from and writes to, once its rows are chosen."""
+        """Cache that a pass reads and writes, once its rows are chosen."""
         self.places = self.columns = 0
         self.version = 0
         """Rises when the tensors are replaced by larger ones."""

@@ -47,12 +47,12 @@ class ModelGenerator:
 
     @classmethod
     def describe(cls, settings: Mapping[str, Any]) -> str:
-        """What writes, by these arguments of the class."""
+        """Name of the model that writes, by these arguments of the class."""
         return Path(str(settings.get("model", cls.model))).name
 
     @classmethod
     def needs(cls, settings: Mapping[str, Any]) -> Sequence[Any]:
-        """What must be there: the model, which is fetched or refused when the tool is made."""
+        """Needs: the model, which is fetched or refused when the tool is made."""
         return ()
 
     def check(self) -> None:

@@ -205,7 +205,7 @@ def examples(files: Files) -> list[Passage]:
 
 
 def misses(annotation: Annotation, count: int = 10) -> list[Passage]:
-    """Of each tool the calls nearest below τ_f, the best of a place, in documents whose texts are stored."""
+    """Calls of each tool nearest below τ_f, the best of a place, in documents whose texts are stored."""
     best, _ = _extremes(annotation.files, missed=True)
     chosen: list[Row] = []
     for tool in sorted(best):
@@ -217,7 +217,7 @@ def misses(annotation: Annotation, count: int = 10) -> list[Passage]:
 
 
 def leaking(annotation: Annotation, count: int = 10) -> list[tuple[str, Passage]]:
-    """Of each tool the kept calls that hold what appears only after them, with what they hold; largest gains first."""
+    """Kept calls of each tool that leak, with the leaked numbers and names; largest gains first."""
     path = annotation.files["candidates.parquet"]
     by_tool: dict[str, list[Row]] = {}
     is_kept = ds.field("kept") & (ds.field(LEAK.name) != "")

@@ -72,7 +72,7 @@ class Annotation:
     gains: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """By tool, the scored candidates by bin of their gains; the outermost bins also hold everything beyond."""
     edges: Sequence[float] = ()
-    """Of the bins of all tools, in nats."""
+    """Edges of all tools' bins, in nats."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """τ_f by tool."""
     files: Mapping[str, Path] = field(default_factory=dict)
@@ -123,5 +123,5 @@ class Evidence:
 
     @property
     def parameters(self) -> dict[str, float]:
-        """Of the models of Figure 4."""
+        """Numbers of parameters of Figure 4's models."""
         return {model: score.run.metrics["parameters"] for (model, *_), score in self.sizes.items()}

@@ -1,4 +1,4 @@
-"""What `toolformer explain` prints: why answers are right or wrong, or where an annotation's yield is lost."""
+"""Output of `toolformer explain`: why answers are right or wrong, or where an annotation's yield is lost."""
 
 from toolformer.reporting import annotation_tables, reader
 from toolformer.reporting.candidate_stats import leaking, misses

@@ -29,7 +29,7 @@ from toolformer.reporting.table import Figure
 
 SCALING_GROUPS = {"lama": "LAMA", "math": "Math", "qa": "QA"}
 COLOURS = {"model": "C0", "model_cc": "C3", "toolformer_disabled": "C2", "toolformer": "C1"}
-"""Of `plots.PALETTE`, by index."""
+"""Colours of systems, as indices of `plots.PALETTE`."""
 CURVE_PANELS = (
     ("Training loss", "nats per token", ("loss",)),
     ("Held-out text", "perplexity", ("heldout_perplexity",)),

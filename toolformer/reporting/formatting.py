@@ -110,7 +110,8 @@ def with_tools(cells: Mapping[tuple[str, str, str], Score]) -> str:
 
 
 def implementations(runs: Iterable[Run]) -> str:
-    """What answered the calls of these runs, by tool; a tool that has one implementation, such as the calculator, is left out."""
+    """Implementations that answered the calls of these runs, by tool; tools with only one, such as the calculator,
+    are left out."""
     found: dict[str, dict[str, None]] = {}
     for run in runs:
         named = run.facts.get("implementations")

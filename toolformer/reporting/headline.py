@@ -10,13 +10,13 @@ from toolformer.reporting.table import Cell, p_cell
 
 NO_DIFFERENCE = "No difference beyond chance"
 _AGAINST = {"toolformer_disabled": "with calls disabled", "model": "before finetuning"}
-"""What Toolformer is compared with, in this order."""
+"""Systems that Toolformer is compared with, in this order."""
 _OTHER = {"toolformer_disabled": "the same model with calls disabled", "model": "the model before finetuning"}
 
 
 @dataclass(frozen=True)
 class Headline:
-    """What a report says first; all empty unless Toolformer was compared on a benchmark."""
+    """Beginning of a report; all empty unless Toolformer was compared on a benchmark."""
 
     gain: str = ""
     """`+35.0 points`; of several benchmarks, on how many Toolformer is better; or that there is no difference beyond chance."""

@@ -15,7 +15,7 @@ COLOURS = {
     "wrong_tool": ("C2", 0.7), "wrong_input": ("C2", 0.4), "tool_failed": ("C4", 1.0),
     "result_unused": ("C4", 0.5), "harmed": ("C5", 1.0), "out_of_reach": ("C0", 0.6),
 }  # fmt: skip
-"""Of `plots.PALETTE`, and how opaque."""
+"""Colours of `plots.PALETTE`, with their opacity."""
 _TITLE = "Why answers are right or wrong"
 _CAPTION = (
     "Above the rule, every example in one class (docs/ladder.md); below, percent right with increasingly strong oracles, "

@@ -88,7 +88,7 @@ class TaskComparison:
     unpaired: Unpaired
     comparison: Comparison
     unit: str = ""
-    """Of a perplexity: per token, or per word where the two models count tokens differently; empty for scores."""
+    """Unit of a perplexity: per token, or per word where the two models count tokens differently; empty for scores."""
     p_holm: float | None = None
     """p corrected for all comparisons that were made with this one."""
     seeds: tuple[int, int] = (1, 1)
@@ -129,7 +129,7 @@ def question_key(row: Row) -> str:
 
 
 def question_digest(row: Row) -> str:
-    """What distinguishes a question from others of its id: a digest of prompt, targets and date."""
+    """Digest of prompt, targets and date, which distinguishes a question from others with its id."""
     asked = json.dumps([row["prompt"], sorted(map(str, row["target"])), row.get(DATE)])
     return hashlib.sha256(asked.encode()).hexdigest()[:8]
 

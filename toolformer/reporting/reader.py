@@ -293,7 +293,7 @@ def explained_tasks(run: Run) -> dict[str, Mapping[str, float]]:
 
 
 def _answers(run: Run) -> str:
-    """What evaluations of the same answers share."""
+    """Key that evaluations of the same answers share."""
     answers = run.step.find("answer")
     return answers.key() if answers else run.id
 

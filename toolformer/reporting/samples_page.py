@@ -28,7 +28,7 @@ CANDIDATES = 2_000
 OF_DOCUMENT = 200
 """Candidates of one document: the kept ones first, then the largest gains."""
 QUESTIONS = 300
-"""Of each benchmark."""
+"""Questions per benchmark."""
 LONGEST_TEXT = 20_000
 LONGEST_ANSWER = 4_000
 LONGEST_RESULT = 1_000

@@ -63,7 +63,8 @@ class Selection:
     policy: str
     """Toolformer's, in all tables but those of k: the paper's k if it was measured, else the newest evaluation's."""
     cells: Mapping[str, Mapping[Any, Seeds]]
-    """Of each kind of table, by row and task: `scores`, `by_k`, `by_threshold`, `wordings`, `sizes` as in `data.Evidence`."""
+    """Cells of each kind of table, by row and task: `scores`, `by_k`, `by_threshold`, `wordings`, `sizes` as in
+    `data.Evidence`."""
 
     def used(self) -> set[str]:
         """The ids of the evaluations shown."""

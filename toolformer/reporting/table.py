@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 DASH = "–"
-"""Of what was not measured."""
+"""Sign for values that were not measured."""
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,10 @@ class Cell:
     smallest: float | None = None
     """Smaller numbers are printed as `< smallest`."""
     low: float | None = None
-    """Of the 95 % interval, formatted like the value."""
+    """Low end of the 95 % interval, formatted like the value."""
     high: float | None = None
     n: int | None = None
-    """What the value rests on."""
+    """Number of examples of the value."""
     has_n: bool = False
     """Whether n is printed; else the column's head has it."""
     note: str = ""
@@ -33,7 +33,7 @@ class Cell:
     """Signs of significance, explained in the caption."""
     before: str = ""
     after: str = ""
-    """Of a call, the text around it; `after` begins with a blank unless the call is inside a word."""
+    """Text around a call; `after` begins with a blank unless the call is inside a word."""
     run: str = ""
     """The first 8 characters of the run that a number comes from, or of one of them; empty: the table's."""
     command: str = ""
@@ -158,7 +158,7 @@ class Figure:
     after: str = ""
     """Key of the table that it follows; empty: before all tables."""
     height: float = 3.0
-    """Of a row of panels, in inches."""
+    """Height of a row of panels, in inches."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a folder of results holds by size, and what of it may go: finished results never need it again.
+"""Contents of a folder of results by size, and the part that may be removed: finished results never need it again.
 
 Nothing of a process at work is removed: it holds a lock in the folder.
 """
@@ -22,7 +22,7 @@ WORK = {"annotate": "shards of finished annotations", "answer": "answers of fini
 CACHE = "tools"
 """The folder of tools' cached results."""
 _RECORDS = (STEP, CONFIG, METRICS, RESULT, LOCK, NAMES)
-"""What a run that did not finish keeps."""
+"""Files that an unfinished run keeps."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def sizes(root: Path) -> dict[str, int]:
 
 
 def removable(results: Results) -> list[Removable]:
-    """What is not needed, the largest first."""
+    """Unneeded files, the largest first."""
     return sorted(_removable(results), key=lambda item: -item.size)
 
 
@@ -119,7 +119,7 @@ def _size(paths: Iterable[Path], seen: set[tuple[int, int]] | None = None) -> in
 
 
 def _entries(folder: Path) -> list[Path]:
-    """What is in a folder; nothing if it is gone."""
+    """Entries of a folder; none if it is gone."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):

@@ -36,7 +36,7 @@ class Dataset:
     digest: str
     """The same for the same content."""
     context: str
-    """What it is read for: annotation, training, heldout or evaluation."""
+    """Use of the data: annotation, training, heldout or evaluation."""
     source: str
     """The file, folder or data set, as the configuration names it."""
     rows: int
@@ -60,7 +60,7 @@ class Listener:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What is known of a run when it begins, besides its step."""
+    """Facts about a run at its beginning, besides its step."""
 
     name: str
     """A title; one line."""
@@ -73,7 +73,7 @@ class RunInfo:
     description: str = ""
     """Markdown that MLflow's pages show."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of the run from the start: `system`, `data`, ..."""
+    """Facts known from the start: `system`, `data`, ..."""
 
 
 class Folder:
@@ -144,7 +144,7 @@ class Folder:
         self.facts |= facts
 
     def datasets(self, *datasets: Dataset) -> None:
-        """What the run reads, for MLflow's pages."""
+        """Logs the data sets that the run reads, for MLflow's pages."""
         self.data += datasets
 
     def artifact(self, path: Path, folder: str = "") -> None:

@@ -1,4 +1,4 @@
-"""What a run says of itself: commit, versions, device, its configuration with secrets masked, its name and description."""
+"""Record of a run: commit, versions, device, its configuration with secrets masked, its name and description."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Run:
     tasks: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Metrics of each benchmark, of an evaluation or an explanation."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of it besides: `system`, `k`, `dtype`, `day`, `git_commit`, versions, the device."""
+    """Further facts: `system`, `k`, `dtype`, `day`, `git_commit`, versions, the device."""
     command: str = ""
     """The command line, without secrets."""
     experiments: frozenset[str] = frozenset()
@@ -57,13 +57,13 @@ class Run:
     digests: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of each of its files, by name relative to the folder."""
     questions: Mapping[str, str] = field(default_factory=dict)
-    """Of an evaluation, the digest of each benchmark's questions."""
+    """Digest of each benchmark's questions, for an evaluation."""
     parent: str = ""
     """The sweep or the experiment that it belongs to, as a title."""
     read: Mapping[str, str] = field(default_factory=dict)
     """The fingerprints of the runs that it was made from, by id, as they were then."""
     reduced: Mapping[str, str] = field(default_factory=dict)
-    """Of a published run, the SHA-256 of each file as it was logged that is published without its texts, or not at all."""
+    """SHA-256 that each logged file had before it was published without its texts, or left out; for a published run."""
 
     def __hash__(self) -> int:
         return hash(self.folder)
@@ -93,7 +93,7 @@ class Run:
 
     @property
     def fingerprint(self) -> str:
-        """What distinguishes this result from another one of the same step; empty where two are always equal.
+        """Fingerprint that distinguishes this result from others of the same step; empty where two are always equal.
 
         Two trainings with the same settings may come to different weights, and two evaluations to different answers.
         """

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import nctdtrinc, stdtr, stdtrit
 
 LEVEL = 0.05
-"""Of two-sided tests; intervals have the confidence 1 - LEVEL."""
+"""Level of two-sided tests; intervals have the confidence 1 - LEVEL."""
 POWER = 0.8
 
 

@@ -29,7 +29,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Table:
-    """What `crossed` takes: the answers of runs that differ only in their seed."""
+    """Input of `crossed`: the answers of runs that differ only in their seed."""
 
     values: Any
     """[seeds, questions]: scores, or nats per unit; [seeds] where seeds were asked different questions."""

@@ -26,7 +26,7 @@ class Result:
     fault: bool = False
     """The tool failed (an exception, an unreachable server) rather than declined: retried if configured, never cached."""
     final: bool = False
-    """Of a fault: do not retry, since the call has used up its time."""
+    """Whether not to retry after a fault, since the call has used up its time."""
 
     def __post_init__(self) -> None:
         if (self.text is None) == (self.reason is None):
@@ -49,9 +49,9 @@ class Need:
     """Something that a tool needs beside this package."""
 
     name: str
-    """What it is: `Atlas's checkpoint xxl/model.pth.tar`."""
+    """Name of the need: `Atlas's checkpoint xxl/model.pth.tar`."""
     missing: str = ""
-    """What is wrong with it and what to do; empty if it is there."""
+    """Problem and remedy; empty if there is none."""
     size: str = ""
     """Disk and memory that it takes."""
     is_fetched: bool = False
@@ -59,10 +59,10 @@ class Need:
 
 
 class Part:
-    """What a tool and its parts (a translator, a language model) have in common, with defaults."""
+    """Common interface of a tool and its parts (a translator, a language model), with defaults."""
 
     VERSION: ClassVar[int | None] = None
-    """Of a class of this package: raise it in the commit that changes results. Caches and runs depend on it."""
+    """Version of a class of this package: raise it in the commit that changes results. Caches and runs depend on it."""
     is_remote: bool = False
     """Whether another process or machine does the work: the language model continues meanwhile."""
 
@@ -71,12 +71,12 @@ class Part:
 
     @classmethod
     def describe(cls, settings: Mapping[str, Any]) -> str:
-        """What answers, in a few words, by these arguments of the class; empty if a part of it says so."""
+        """Short description of the implementation, by these arguments of the class; empty if a part describes it."""
         return ""
 
     @classmethod
     def needs(cls, settings: Mapping[str, Any]) -> Sequence[Need]:
-        """What must be there beside this package, by these arguments of the class."""
+        """Needs besides this package, by these arguments of the class."""
         return ()
 
 
@@ -86,7 +86,7 @@ class Tool(Part, ABC):
     name: str
     """Its name in a call: `Calculator`."""
     version: str = ""
-    """Of a user's tool: any text, changed when its answers may change. Without one, results are not cached."""
+    """Version of a user's tool: any text, changed when its answers may change. Without one, results are not cached."""
     max_parallel_calls: int = 1
     """Calls that it takes at once; above 1 it is handed single calls, on that many threads."""
     parameters: tuple[Parameter, ...] | None = None

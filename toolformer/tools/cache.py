@@ -96,5 +96,5 @@ class ResultCache:
 
 
 def _digest(key: bytes, text: str | None, reason: str | None) -> bytes:
-    """What tells whether a stored result is the one that was written: a changed digit would become an answer. Bytes are damage."""
+    """Digest of a stored result, to detect damage: a changed digit would become an answer."""
     return hashlib.sha256(json.dumps([key.hex(), text, reason], default=repr).encode()).digest()[:16]

@@ -1,4 +1,4 @@
-"""What distinguishes one tool from another: settings, versions, and the files that the settings name.
+"""Identity of a tool: settings, versions, and the files that the settings name.
 
 The settings are a tool's arguments, as configuration gives them: a mapping with `_target_`, the class. Marks on the class's
 arguments say which of them decide answers, and how (`step.Content` and its like). Code of this package counts by the `VERSION`
@@ -41,7 +41,7 @@ def tool_key(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cache_key(tool: Tool, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What cached results are kept under; None for a user's tool without a `version`: what its code imports is unknown."""
+    """Key of cached results; None for a user's tool without a `version`, since the code that it imports is unknown."""
     from toolformer.tools.user.functions import UserTool
 
     key = tool_key(settings)
@@ -169,7 +169,7 @@ def argument_marks(target: str) -> dict[str, Mark]:
 
 
 def model_state(name: str) -> dict[str, Any]:
-    """What identifies a model: the content of its folder's files, or its name on the hub."""
+    """Identity of a model: the content of its folder's files, or its name on the hub."""
     folder = Path(name).expanduser()
     return {"files": model_files(folder)} if folder.is_dir() else {"model": name}
 

@@ -17,10 +17,10 @@ class CallLimits:
     """Tokens of a call and of its result; one tokenizer's, that of the model that writes the call."""
 
     max_call_tokens: Annotated[Count, Decides("annotate", "answer")] = 40
-    """Tokens of a call at most, from its name on, without its result: a longer one is dropped in annotation, and rolled back at
-    inference."""
+    """Maximum tokens of a call, from its name on, without its result. A longer call is dropped in annotation and rolled back
+    at inference."""
     max_result_tokens: Annotated[Count, Decides("annotate", "answer")] = 64
-    """Tokens of a result at most: a longer one is cut, in annotation and at inference."""
+    """Maximum tokens of a result; a longer one is cut, in annotation and at inference."""
 
 
 @dataclass(kw_only=True)
@@ -28,7 +28,7 @@ class Calling(CallLimits):
     """When a tool is called at inference (paper, section 4.2), and how long its calls may be."""
 
     k: Annotated[NonNegativeInt | None, Decides("answer")] = None
-    """A separate k: its calls start when <API> is among the k most likely next tokens; null is decoding.k."""
+    """k of this tool alone: its calls start when the call token is among the k most likely next tokens; null uses decoding.k."""
     fallback: Annotated[str | None, Decides("answer")] = None
-    """Beyond the paper: the key of the tool that is called where a benchmark switches this one off; with tool.search.fallback=qa a model
-    that would search asks question answering instead, by which LAMA may be answered."""
+    """Beyond the paper: key of the tool to call where a benchmark switches this one off. With tool.search.fallback=qa, a model
+    that would search asks question answering instead, which LAMA allows."""

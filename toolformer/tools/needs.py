@@ -1,4 +1,4 @@
-"""What the configured tools are, in words, and what they need on this machine. Loads and fetches nothing.
+"""Descriptions and needs of the configured tools on this machine. Loads and fetches nothing.
 
 Each class says both of its own arguments: `Part.describe` and `Part.needs`.
 """

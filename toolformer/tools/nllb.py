@@ -76,7 +76,7 @@ class NllbTranslator(Translator):
         architecture = load_config(self.model).model_type
         if architecture not in ARCHITECTURES:
             raise UserError(
-                f"translation: {self.model} is not an NLLB model (its architecture is {architecture}); name one"
+                f"translation: {self.model} is not an NLLB model (its architecture is {architecture}); name an NLLB model"
             )
 
     def translate(self, texts: Sequence[str], languages: Sequence[str]) -> list[str | Result]:

@@ -49,7 +49,7 @@ class Reader(Tool):
     """Read at most for each question."""
 
     def depends_on(self, document: Document) -> str:
-        """What identifies the document's own article."""
+        """Identity of the document's own article."""
         return own_article(document)
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:

@@ -35,13 +35,13 @@ class Limits:
     """How a tool is handed its calls."""
 
     timeout: Annotated[Seconds | None, NOTHING] = None
-    """Seconds a call may take, calls handed over together n times as long; null: no limit."""
+    """Time limit of a call in seconds. A batch of n calls gets n times the limit. null: no limit."""
     tries: Annotated[PositiveInt, NOTHING] = 1
-    """How many times a call is tried if it fails (an exception, a server that does not answer), with growing pauses."""
+    """Attempts at a call that fails (an exception, a server that does not answer), with growing pauses."""
     workers: Annotated[PositiveInt, NOTHING] = 1
     """Threads that call the tool in parallel; above 1 only if the tool is thread-safe."""
     batch_size: Annotated[PositiveInt | None, NOTHING] = None
-    """Calls handed to the tool at once; null: all there are, shared among its workers, or one if there is a timeout."""
+    """Calls handed to the tool at once; null: all of them, divided among its workers, or one if there is a timeout."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,8 @@ def added(first: Mapping[str, Usage], second: Mapping[str, Usage]) -> dict[str, 
 
 
 def metrics(used: Mapping[str, Usage]) -> dict[str, float]:
-    """Of each called tool: counts, the share answered without execution, calls per second, under `tools/<key>/`."""
+    """Metrics of each called tool under `tools/<key>/`: counts, the share answered without execution, calls per
+    second."""
     return {
         f"tools/{key}/{name}": value
         for key, usage in used.items()

@@ -39,7 +39,7 @@ class WikiSearch(Tool):
         self.is_remote = self.retriever.is_remote
 
     def depends_on(self, document: Document) -> str:
-        """What identifies the document's own article."""
+        """Identity of the document's own article."""
         return own_article(document)
 
     def run(self, inputs: Sequence[str], documents: Sequence[Document]) -> list[Result]:

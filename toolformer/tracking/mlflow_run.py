@@ -47,7 +47,7 @@ class MlflowRun:
     def __init__(self, store: Store, folder: Path, traces: bool = True) -> None:
         self.store, self.folder, self.traces = store, folder, traces
         self._logged_bytes = 0
-        """Of the file of curves."""
+        """Logged bytes of the file of curves."""
         run = self._read()
         self._row = store.find(run.id) or self._create(run)
         self.run_id = str(self._row.info.run_id)

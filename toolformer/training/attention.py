@@ -111,7 +111,7 @@ def _has_kernel(device: torch.device) -> bool:
 def _kernel_problem(
     heads: int, shared: int, size: int, dtype: torch.dtype, device: torch.device
 ) -> str | None:
-    """What is wrong with the kernel for so many heads of queries and of keys, of this size; None if nothing is."""
+    """Problem of the kernel with so many heads of queries and of keys, of this size; None without any."""
     generator = torch.Generator(device).manual_seed(0)
     inputs = [
         torch.randn(1, count, 24, size, generator=generator, device=device).to(dtype)

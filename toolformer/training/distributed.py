@@ -141,7 +141,7 @@ def read_config(name: str) -> dict[str, Any]:
         raise UserError(f'trainer.deepspeed: {name} has no zero_optimization, such as {{"stage": 3}}; add it')
     if "scheduler" in configuration:
         raise UserError(
-            f"trainer.deepspeed: {name} has a scheduler, and the learning rate follows trainer.warmup_ratio and "
+            f"trainer.deepspeed: {name} has a scheduler, but the learning rate follows trainer.warmup_ratio and "
             "trainer.schedule; leave scheduler out"
         )
     return configuration

@@ -124,7 +124,7 @@ def _merged(inner: Any) -> Iterator[dict[str, torch.Tensor]]:
 
 
 def _layer(name: str) -> str:
-    """What precedes a weight's name within its layer: `model.layers.0.`"""
+    """Prefix of a weight's name within its layer: `model.layers.0.`"""
     found = re.match(r".*?\.\d+\.", name)
     return found[0] if found else ""
 

@@ -1,4 +1,4 @@
-"""What a training minimises: its examples, the loss of a batch, and what it logs. To add an objective, add a class here.
+"""Objectives of training: examples, the loss of a batch, and logged values. To add an objective, add a class here.
 
 `train(..., objective=...)` takes one; the Trainer, checkpoints and held-out perplexity are the same for all.
 """

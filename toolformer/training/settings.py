@@ -1,4 +1,4 @@
-"""What decides a training run (paper, section 4.1 and appendix B)."""
+"""Settings that decide a training run (paper, section 4.1 and appendix B)."""
 
 import importlib.util
 import math
@@ -41,35 +41,36 @@ class Recipe:
     sequence_length: Annotated[int, Field(ge=2)] = 1024
     """Tokens per packed sequence."""
     eval_every: Count | None = 500
-    """Steps between held-out perplexities, which choose the checkpoint; they are also taken before the first and after the last
-    step. null: ten over the training."""
+    """Steps between measurements of held-out perplexity, which choose the checkpoint. It is also measured before the first and
+    after the last step. null: ten times per training."""
     save_every: Annotated[Annotated[int, Field(ge=0)] | None, NOTHING] = None
-    """Steps between checkpoints to resume from (12 bytes per parameter), besides those at held-out perplexities; null: only
-    those; 0: those hold weights alone (4 bytes per parameter), and an interrupted training starts over."""
+    """Steps between checkpoints to resume from (12 bytes per parameter), in addition to those at each held-out perplexity.
+    null: only those. 0: those store weights alone (4 bytes per parameter), and an interrupted training starts over."""
     keep_checkpoints: Annotated[Count, NOTHING] = 2
-    """Checkpoints kept on disk, the best and the last always: if the last one is damaged, training resumes from the one before
-    it."""
+    """Number of checkpoints to keep, always including the best and the last. If the last one is damaged, training resumes from
+    the one before it."""
     log_every: Annotated[Count, NOTHING] = 10
     """Steps between logged metrics."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """AdamW's."""
+    """Weight decay of AdamW."""
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
-    """Gradients are clipped to this norm; 0: not at all."""
+    """Clip gradients to this norm; 0 turns clipping off."""
     gradient_checkpointing: Annotated[bool, NOTHING] = False
     """Recompute activations instead of keeping them: less memory, a third more time."""
     compile: Annotated[bool, NOTHING] = False
     """torch.compile: faster steps after a minute or two; needs a C++ compiler on a CPU."""
     train_on_results: bool = True
-    """Whether results, which decoding inserts, are targets too (the paper's loss is that of all tokens)."""
+    """Whether results of calls are targets too, as in the paper, whose loss is over all tokens. At inference, decoding inserts
+    results."""
     early_stopping: Count | None = None
     """Stop training after this many held-out perplexities without improvement; null: never."""
     lora_rank: Count | None = None
-    """Rank of LoRA adapters that are trained instead of all weights; they are merged into the saved model."""
+    """Rank of LoRA adapters to train instead of all weights; they are merged into the saved model. null trains all weights."""
     lora_alpha: Count | None = None
-    """The adapters' scale times their rank; null: twice the rank."""
+    """LoRA's alpha (scale times rank); null: twice the rank."""
     processes: Annotated[CountOrAuto, NOTHING] = 1
-    """Processes that train together on this machine, one per GPU; auto: all GPUs. A launcher's (`torchrun`) own number counts
-    before it."""
+    """Processes that train together on this machine, one per GPU; auto: all GPUs. Under a launcher (`torchrun`), its own
+    number takes precedence."""
     deepspeed: Annotated[str | None, NOTHING, Private(only_paths=True)] = (
         None  # the content of a file is an input
     )
@@ -89,8 +90,8 @@ class Recipe:
         )
         if zero.get("stage") == 3 and self.lora_rank:
             raise UserError(
-                "trainer.lora_rank and ZeRO-3 do not go together, for no process holds the weights that adapters are "
-                "merged into; choose trainer.deepspeed=zero2"
+                "trainer.lora_rank cannot be combined with ZeRO-3, because no process holds all the weights that adapters "
+                "are merged into; choose trainer.deepspeed=zero2"
             )
 
     def accumulation(self, processes: int) -> int:
@@ -105,7 +106,7 @@ class Recipe:
         return self.batch_size // together
 
     def learning_rate_factor(self, step: int, steps: int) -> float:
-        """What the learning rate is multiplied with in a step, counted from 0, of `steps`.
+        """Factor of the learning rate in a step, counted from 0, of `steps`.
 
         The first step already learns: with w steps of warm-up it has 1/w of the learning rate, not 0.
         """
@@ -123,11 +124,11 @@ class TrainingSettings(Recipe):
     """A recipe, and what a run shares with the other stages. UserError for what cannot be trained with."""
 
     dtype: str
-    """Of the matrix products; weights and optimizer stay float32. auto: bfloat16 where it is native."""
+    """Dtype of the matrix products; weights and optimizer stay float32. auto: bfloat16 where it is native."""
     device: str
     """auto, cpu or cuda; which GPU, CUDA_VISIBLE_DEVICES or the launcher says."""
     seed: int
-    """Of the texts' order, of adapters and of dropout."""
+    """Seed of the texts' order, of adapters and of dropout."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,4 +161,4 @@ class TrainingResult:
     seconds: float
     """Time of training, evaluation and saving, over all its interruptions."""
     sha256: dict[str, str] = field(default_factory=dict, repr=False)
-    """Of the model's files, by name."""
+    """SHA-256 of the model's files, by name."""

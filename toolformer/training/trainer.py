@@ -188,8 +188,8 @@ def check_embedding(model: Any, tokenizer: Any, *texts: TokenizedTexts) -> None:
     if max(used) >= rows:
         token = tokenizer.convert_ids_to_tokens(max(used))
         raise UserError(
-            f"model: its tokenizer has {token!r} as token {max(used)}, and its embedding {rows} rows; take the token out "
-            "of the tokenizer's files (a pad token is not needed), or enlarge the embedding"
+            f"model: its tokenizer gives {token!r} the id {max(used)}, but its embedding has only {rows} rows; remove the token "
+            "from the tokenizer's files (a pad token is not needed), or enlarge the embedding"
         )
 
 

@@ -364,9 +364,7 @@ def test_a_deleted_working_directory_is_one_line(tmp_path: Path) -> None:
     command = f"cd gone && rmdir ../gone && {sys.executable} -m toolformer.cli tool calculator 1+1"
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
-    assert done.stderr.startswith(
-        "toolformer: the working directory has been deleted; change to one that is there"
-    )
+    assert done.stderr.startswith("toolformer: the working directory has been deleted; cd to an existing one")
 
 
 def test_a_working_directory_that_is_not_utf_8_is_one_line(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def repeated(stage: str, composed: DictConfig, overrides: Sequence[str]) -> list
     run = Results(Path(composed.paths.root)).resolve(stage, composed.like, composed.name)
     words = shlex.split(run.command)[2:]
     if not words:
-        raise UserError(f"like: run {run.id[:8]} was made by no command; give its settings instead")
+        raise UserError(f"like: run {run.id[:8]} has no stored command; give its settings instead")
     typed = [override for override in parse(overrides) if override.key != "like"]
     given = {override.target for override in typed}
     stored = [override for override in parse(words) if override.target not in given]
@@ -39,8 +39,8 @@ def repeated(stage: str, composed: DictConfig, overrides: Sequence[str]) -> list
     stored = [override for override in stored if not (override.key in unread and _is_private(override))]
     if private := [override.text for override in stored if _is_private(override)]:
         raise UserError(
-            f"like: run {run.id[:8]} had {' '.join(private)[:1000]}, not copied, since runs may come from others: repeat these "
-            "overrides to allow them (code, addresses, paths), or give others for the same keys"
+            f"like: run {run.id[:8]} used {' '.join(private)[:1000]}; code, addresses and paths of a run are not copied, since it may "
+            "be someone else's: repeat these overrides to allow them, or give others for the same keys"
         )
     return [override.text for override in (*stored, *typed)]
 

@@ -16,7 +16,7 @@ _PLUGINS = {
     "submitit": "make setup EXTRA=launchers",
     "ray": "make setup EXTRA=ray, then pip install --no-deps hydra-ray-launcher==1.2.2",
 }
-"""What installs each launcher's plugin."""
+"""Command that installs each launcher's plugin."""
 
 MOVED = {
     "propose.max_call_tokens": "tool.NAME.max_call_tokens",
@@ -30,7 +30,7 @@ MOVED = {
 
 
 def moved(key: str) -> str:
-    """What a key of `MOVED` is now."""
+    """Message with the present name of a key of `MOVED`."""
     return f"{key} is now {MOVED[key]}; docs/keys.md has them all"
 
 

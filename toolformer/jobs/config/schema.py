@@ -52,7 +52,7 @@ class LanguageModelConfig:
     )
     """auto (CUDA if there is a GPU), cpu, cuda, cuda:1, ..."""
     graphs: bool = False
-    """Whether a GPU runs steps of single tokens as CUDA graphs. Not yet measured on a GPU."""
+    """Run single-token steps as CUDA graphs on a GPU. Not yet measured on one."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class CorpusConfig(Fields):
     path: Annotated[Place | None, NOTHING, Private()] = None  # its content is an input
     """jsonl, parquet, text, files: a file or a folder; hub: the data set's name, or a folder of it."""
     pattern: Annotated[str | None, NOTHING, Private()] = None
-    """Which files of a folder, as a glob below it; null reads every file whose name matches the source."""
+    """Glob that chooses the files of a folder; null reads every file whose name matches the source."""
     subset: str | None = None
     """hub: the data set's configuration, if it has several."""
     split: str = "train"
@@ -73,9 +73,9 @@ class CorpusConfig(Fields):
     paragraphs: Annotated[str, OneOf("blank_line", "line"), NOTHING] = (
         "blank_line"  # an input of the annotation
     )
-    """What separates paragraphs, of which translation tries those in two languages: blank_line, or line (cc_net)."""
+    """What separates paragraphs: blank_line, or line (cc_net). Translation tries paragraphs in two languages."""
     latest_date: Day | None = None
-    """Ignore dates later than this day (YYYY-MM-DD), in URLs and in the date field; null is the day of the reading, in UTC."""
+    """Ignore dates later than this day (YYYY-MM-DD), in URLs and in the date field; null means today, in UTC."""
     strict: Annotated[bool, NOTHING] = False
     """Refuse the corpus at its first bad row instead of skipping and counting it."""
     limit: Count | None = None
@@ -97,29 +97,29 @@ class ToolConfig(ToolSampling, Calling, Limits):
     """One tool, and how its calls are proposed and kept."""
 
     name: Annotated[str, Decides("annotate", "answer")] = ""
-    """Its name in a call. Empty keeps the name from tool_sources."""
+    """The tool's name in a call. Empty keeps the name from tool_sources."""
     implementation: Annotated[dict[str, Any], Decides("annotate", "answer"), Private()] = field(
         default_factory=dict
     )
-    """What answers its calls: a class and its arguments (`_target_`)."""
+    """The class that answers its calls (`_target_`) and its arguments."""
     inference: Annotated[dict[str, Any], Decides("answer"), Private()] = field(default_factory=dict)
-    """Arguments that differ at inference (a larger model, the clock)."""
+    """Arguments of the implementation that differ at inference, such as a larger model."""
     prompt: Annotated[str | None, NOTHING, Private(only_paths=True)] = None  # an input, by its content
-    """Its few-shot prompt in the set `prompts`; null is its key."""
+    """Name of its few-shot prompt in the set `prompts`; null uses the tool's key."""
     instruction: Annotated[str | None, NOTHING] = None
-    """With demonstrations: the first line of a custom few-shot prompt."""
+    """First line of a custom few-shot prompt; it needs demonstrations."""
     demonstrations: Annotated[list[DemonstrationConfig], NOTHING] = field(default_factory=list)
-    """The examples of that prompt: pairs of text and annotated."""
+    """Examples of the custom prompt, each with `text` and `annotated`."""
     example: Annotated[str | None, Decides("answer")] = None
     """A call with its result, such as `square(3) -> 9`, used with the docstring to draft the prompt of a tool of
     tool_sources; null takes the docstring's examples."""
     chance: Annotated[Probability | None, Decides("generate")] = None
-    """A control: keep its calls by chance instead of by gain, the first call at each position with this probability; 1 keeps all that
-    were scored."""
+    """Control experiment: ignore gains and keep the first scored call at each position with this probability; 1 keeps one at
+    every position."""
     chance_above: Annotated[Finite | None, Decides("generate")] = None
-    """With chance: draw only from its calls that gain more than this, in nats; null draws from all that were scored."""
+    """With chance: draw only from calls that gain more than this, in nats; null draws from all scored calls."""
     cache: Annotated[bool, NOTHING] = True
-    """Keep its results on disk (paths.root/tools) and execute equal calls once, also in several processes."""
+    """Store its results on disk (paths.root/tools) and execute equal calls only once, also across processes."""
     timeout: Annotated[Seconds | None, NOTHING] = 60.0
     """Time limit of a call in seconds. A batch of n calls gets n times the limit. null: no limit."""
 
@@ -129,8 +129,8 @@ class ScoreConfig:
     """Losses with and without a call's result (paper, section 2)."""
 
     floor: Finite | None = None
-    """The lowest τ_f in nats that the scored losses must serve: where L(ε) − L(e(c, r)), which the gain never exceeds, is
-    lower, L(e(c, ε)) is not computed. null: each tool's filter_threshold."""
+    """Lowest filter_threshold in nats that can be used later without scoring again. Where the upper bound of the gain, L(ε) −
+    L(e(c, r)), is lower, L(e(c, ε)) is not computed. null: each tool's filter_threshold."""
 
 
 @dataclass
@@ -140,31 +140,31 @@ class GenerateConfig:
     seed: Annotated[int | None, Field(ge=0, lt=2**32), NOTHING] = None  # counts as the annotation's `seed`
     """Seed for annotation; null uses `seed`. Set it to train several seeds on one annotation."""
     limit_per_tool: Annotated[Count | None, Decides("generate")] = None
-    """Texts with a kept call of each tool at most, the first ones of the corpus: a tool that has them is sampled no more.
-    null is all."""
+    """Maximum texts with a kept call per tool, counted from the first text of the corpus. A tool that has reached it is
+    sampled no further. null: no limit."""
     shard_size: Count = 8
-    """Documents that are finished and written together: what an interruption can cost. Another number annotates the texts
-    again, unless the annotation is finished."""
+    """Documents per shard. An interruption loses at most one shard per worker. With another size, an unfinished annotation
+    starts over."""
 
 
 @dataclass
 class EngineConfig:
-    """Who annotates texts and answers questions; decides no result but for rounding."""
+    """Processes that annotate texts and answer questions; decide no result, except for rounding."""
 
     workers: CountOrAuto = 1
-    """Replicas of the model, each with its tools, in processes of their own that share out this machine's GPUs. auto: one per
-    GPU, one without a GPU."""
+    """Workers, each with a copy of the model and the tools; they share this machine's GPUs. auto: one per GPU, or one without
+    a GPU."""
     threads: Count | None = None
-    """CPU threads of a worker; null: the machine's cores shared among its workers."""
+    """CPU threads per worker; null divides the machine's cores among its workers."""
     batch_tokens: CountOrAuto = "auto"
-    """Tokens of a forward pass at most, in annotation and evaluation; the memory needed grows with it. auto: 8,192 on a GPU,
-    2,048 on a CPU. Halved once if the GPU's memory is full."""
+    """Maximum tokens per forward pass, in annotation and evaluation; more tokens need more memory. auto: 8,192 on a GPU, 2,048
+    on a CPU. Halved once if the GPU's memory is full."""
     cpus_per_worker: Amount = 0.5
     """CPUs that a worker reserves on the cluster."""
     gpus_per_worker: Amount = 0.0
     """GPUs that a worker reserves on the cluster; a fraction lets workers share one."""
     address: Annotated[str | None, Private()] = None
-    """A Ray cluster (host:port, or auto) whose nodes do the work (make setup EXTRA=ray); null is this machine."""
+    """Address of a Ray cluster (host:port, or auto) whose nodes do the work (make setup EXTRA=ray); null uses this machine."""
 
 
 @dataclass
@@ -172,12 +172,12 @@ class TrainerConfig(Recipe):
     """Finetuning (paper, section 4.1 and appendix B)."""
 
     other_tokenizer: bool = False
-    """Train on texts that a model with another tokenizer annotated: they are tokenised again."""
+    """Accept texts that a model with another tokenizer annotated; they are tokenised again."""
     limit_per_tool: Count = 25_000
-    """Examples per tool at most."""
+    """Maximum examples per tool."""
     plain_share: Share = 0.0
-    """Share of the training texts that are texts in which no call was kept, drawn by the seed from those of the same annotations and
-    mixed in; with data=plain the same ones."""
+    """Share of texts without a kept call among the training texts, drawn at random from the same annotations. data=plain gets
+    the same ones."""
 
 
 @dataclass
@@ -185,22 +185,21 @@ class EvaluationConfig:
     """Benchmark runs."""
 
     limit: Count | None = None
-    """Examples per benchmark at most, a subset chosen by the seed (not the first ones); null is all. A larger subset
-    holds most of a smaller one, not always all of it."""
+    """Maximum examples per benchmark, a random subset chosen by the seed; null: all. A larger subset has most of a smaller
+    one's examples, not always all."""
     perplexity_limit: Count | None = None
-    """Documents per perplexity benchmark at most, chosen likewise."""
+    """Maximum documents per perplexity benchmark, chosen in the same way."""
     samples: Annotated[Any, NOTHING, Private()] = None  # their ids are an input
-    """Only the examples with these ids, whatever the limits are: a list for all benchmarks, a mapping from benchmark to list, which may
-    hold further benchmarks, or a file that holds either in JSON, or one id per line; null is all."""
+    """Ask only the examples with these ids, whatever the limits: a list for all benchmarks, a mapping from benchmark to list
+    (other benchmarks may be in it), or a file with either as JSON or with one id per line. null: all."""
     oracles: bool = False
-    """Also ask each question under oracle conditions, which say why an answer is right or wrong (docs/ladder.md): of
-    system=toolformer, and of benchmarks whose right call is known."""
+    """Also ask each question under oracle conditions, to find out why answers are right or wrong (docs/ladder.md). Needs
+    system=toolformer and a benchmark whose right call is known."""
     accept_faults: Annotated[bool, NOTHING] = False
-    """Count an evaluation as done although a tool or server failed in some answers; false: the same command asks for
-    these again."""
+    """Accept an evaluation in which a tool or server failed; false: the same command asks those questions again."""
     gold_nats: bool = False
-    """Also score each gold answer: −log p given the prompt and the result of the call, if any; one more forward pass per
-    example. Not for prompted."""
+    """Also score each gold answer in nats: −log p given the prompt and the result of the call, if there is one. Takes one more
+    forward pass per example. Not for system=prompted."""
 
 
 @dataclass
@@ -212,7 +211,7 @@ class IndexConfig:
     backend: Annotated[str, OneOf("bm25", "lucene")] = "bm25"
     """bm25 (pure pip) or lucene (Java; for millions of passages)."""
     passage_words: Count | None = 100
-    """Texts are cut into passages of so many words; null: each is one passage."""
+    """Words per passage; null makes each text one passage."""
 
 
 @dataclass
@@ -222,7 +221,7 @@ class PathsConfig:
     root: Annotated[Place, Private()] = "runs"
     """Folder for all runs."""
     cache: Annotated[Place | None, Private()] = None
-    """Downloaded and converted assets; null is $TOOLFORMER_CACHE or ~/.cache/toolformer."""
+    """Folder for downloaded and converted assets; null: $TOOLFORMER_CACHE or ~/.cache/toolformer."""
     data_dir: Annotated[Place | None, Private()] = None
     """Folder with benchmark data; null reads from the hub."""
     tasks_dir: Annotated[Place | None, Private()] = None
@@ -243,10 +242,10 @@ class TrackingConfig:
 
 @dataclass
 class RunConfig:
-    """What `toolformer run` does; decides no result."""
+    """Work of `toolformer run`; decides no result."""
 
     stages: dict[Annotated[str, OneOf(*STAGES)], dict[str, list[Any]]] = field(default_factory=dict)
-    """The stages, each with the keys that it is swept over and their values: {evaluate: {decoding.k: [0, 10]}}."""
+    """Stages to run, each with the keys to sweep over and their values: {evaluate: {decoding.k: [0, 10]}}."""
     experiments: list[str] = field(default_factory=list)
     """Experiments to run in place of this one."""
 
@@ -264,7 +263,7 @@ class Config:
     model: Annotated[str, Private(only_paths=True)] = "smollm2"  # an input, by the content of its files
     """The language model M: a bundled one (smollm2), a folder, or a hub name."""
     like: str | None = None
-    """A run of this stage (`latest`, or an id) whose overrides are repeated; the others apply on top."""
+    """Run of this stage (`latest` or an id) whose overrides to repeat; overrides on the command line take precedence."""
     lm: LanguageModelConfig = field(default_factory=LanguageModelConfig)
     corpus: Annotated[CorpusConfig, Decides("documents"), ReadBy("generate", "index")] = field(
         default_factory=CorpusConfig
@@ -272,15 +271,15 @@ class Config:
     heldout: Annotated[CorpusConfig, Decides("heldout"), ReadBy("train", "evaluate")] = field(
         default_factory=CorpusConfig
     )
-    """Texts for the held-out perplexity; by default those that the annotation held back from its corpus."""
+    """Texts for held-out perplexity; by default the texts that the annotation held back from its corpus."""
     heldout_share: Annotated[Share, NOTHING, ReadBy("generate", "evaluate")] = 0.05  # an input
-    """Share of the corpus that is held back from annotation for the held-out perplexity, at most heldout_limit texts, chosen
-    by a hash of each. Not used if `heldout` names other texts."""
+    """Share of the corpus that is not annotated, to measure held-out perplexity; at most heldout_limit texts, chosen by a
+    hash. Ignored if `heldout` names other texts."""
     heldout_limit: Annotated[Count, NOTHING, ReadBy("generate", "evaluate")] = 500  # an input
     """Maximum number of texts held back from annotation. Half of the held-out texts, but at most 1,000, choose the checkpoint;
-    the others are those of the benchmark heldout_perplexity."""
+    the benchmark heldout_perplexity measures the others."""
     heldout_seed: Annotated[int, Field(ge=0), Decides("train", "evaluate")] = 0
-    """Random seed for the texts that `heldout.limit` draws and for those that choose the checkpoint."""
+    """Random seed for drawing the texts of `heldout.limit` and the texts that choose the checkpoint."""
     tools: Annotated[list[str], ReadBy("generate", "evaluate")] = field(default_factory=list)
     """Tools in use."""
     tool: Annotated[dict[str, ToolConfig], Decides("annotate"), ReadBy("generate", "evaluate")] = field(
@@ -290,18 +289,17 @@ class Config:
     tool_default: Annotated[ToolSampling, ReadBy("generate", "evaluate")] = field(
         default_factory=ToolSampling
     )
-    """What a tool of tool_sources begins with."""
+    """Defaults of the tools of tool_sources."""
     tool_sources: Annotated[list[Any], Private(), ReadBy("generate", "evaluate")] = field(
         default_factory=list
     )
-    """Where further tools come from: Python files and functions, MCP servers; a text or a mapping each
-    (config/tool_sources.py has its keys)."""
+    """Sources of your own tools: Python files, functions and MCP servers, each as a string or a mapping (docs/tools.md)."""
     prompts: Annotated[str, Private(only_paths=True), ReadBy("generate", "evaluate")] = "paper"
-    """The set of few-shot prompts: paper, paper-vi, or a folder with a file for each tool; none: for a further iteration,
-    in which `model` was trained on calls and writes them into the text unprompted."""
+    """Set of few-shot prompts: paper, paper-vi, or a folder with a file per tool. none annotates without a prompt, for a
+    further self-training iteration with a `model` that was trained on calls."""
     filter_threshold: Annotated[Finite, ReadBy("generate")] = 1.0
-    """τ_f in nats, for tools without their own: a call is kept if its gain reaches it; applied after
-    scoring, so that a higher one needs no model."""
+    """τ_f: the gain in nats that a call must reach to be kept, for tools without their own. Applied after scoring, so raising
+    it needs no model."""
     propose: Annotated[Proposing, Decides("annotate"), ReadBy("generate")] = field(default_factory=Proposing)
     screen: Annotated[PreFilters, Decides("annotate"), ReadBy("generate")] = field(default_factory=PreFilters)
     score: Annotated[ScoreConfig, Decides("annotate"), ReadBy("generate")] = field(
@@ -311,8 +309,8 @@ class Config:
     generate: Annotated[GenerateConfig, ReadBy("generate")] = field(default_factory=GenerateConfig)
     engine: Annotated[EngineConfig, ReadBy("generate", "evaluate")] = field(default_factory=EngineConfig)
     dataset: Annotated[str, ReadBy("train", "evaluate")] = "latest"
-    """Train: the generate run to read, `latest` or a run id; or several, joined by +, whose texts are trained on together.
-    Evaluate: of an untrained system, the run whose held-out texts are read."""
+    """Train: the generate run to read, `latest` or an id; several ids joined by + are trained on together. Evaluate, for an
+    untrained system: the run whose held-out texts to read."""
     data: Annotated[str, OneOf("augmented", "plain"), Decides("train"), ReadBy("train")] = "augmented"
     """Train: augmented (C*, makes Toolformer) or plain (C, makes M + CC)."""
     trainer: Annotated[TrainerConfig, Decides("train"), ReadBy("train")] = field(
@@ -322,18 +320,17 @@ class Config:
     """Evaluate: model, model_cc, toolformer_disabled or toolformer; prompted, the untrained model with examples of calls in
     its context; or baseline, another model to compare with (any `model`, untrained)."""
     checkpoint: Annotated[str, Private(only_paths=True), ReadBy("evaluate")] = "latest"
-    """Evaluate: the train run to read, `latest` or a run id, or the model folder of another trainer; only systems that were trained
-    take one."""
+    """Evaluate: the train run to read (`latest` or an id), or the model folder of another trainer. Only for trained systems."""
     decoding: Annotated[Decoding, Decides("answer"), ReadBy("evaluate")] = field(default_factory=Decoding)
     benchmarks: Annotated[list[str], Decides("evaluate"), ReadBy("evaluate")] = field(default_factory=list)
-    """Evaluate: tasks to run."""
+    """Evaluate: the tasks to run."""
     wording: Annotated[str, OneOf(*WORDINGS), Decides("evaluate"), ReadBy("evaluate")] = PAPER
     """Evaluate: the wording of the benchmarks: paper (the paper's prompts), or one of the paraphrases a, b, c and d."""
     evaluation: Annotated[EvaluationConfig, Decides("evaluate"), ReadBy("evaluate")] = field(
         default_factory=EvaluationConfig
     )
     paper: Annotated[str, OneOf("measured", "full"), ReadBy("report")] = "measured"
-    """Report: `measured` shows what was measured, `full` all tables of the paper with its own figures."""
+    """Report: `measured` shows the measured tables, `full` all tables of the paper, with the paper's own numbers."""
     index: Annotated[IndexConfig, ReadBy("index")] = field(default_factory=IndexConfig)
     """toolformer index: the search index that the corpus becomes."""
     run: Annotated[RunConfig, ReadBy("run")] = field(default_factory=RunConfig)

@@ -59,7 +59,7 @@ def add_tools(config: Config) -> None:
             for name, implementation in _choose(source, _offered(source)).items():
                 key = source.prefix + re.sub(r"[-./ ]", "_", name)
                 if key in origin:
-                    raise UserError(f"it has a tool {key}, and so has {origin[key]}; set prefix or only")
+                    raise UserError(f"its tool {key} is also in {origin[key]}; set prefix or only")
                 origin[key] = label
                 tool = config.tool.setdefault(key, ToolConfig(**asdict(default)))
                 tool.name = tool.name or key
@@ -77,7 +77,7 @@ def _read(entry: Any) -> Source:
     if isinstance(entry, str):
         entry = {"url" if re.match(r"https?://", entry) else "python": entry}
     if not isinstance(entry, Mapping):
-        raise UserError("it is neither a text nor a mapping; write a file, a module or an address")
+        raise UserError("expected a string or a mapping; write a file, a module or an address")
     try:
         source = TypeAdapter(Source).validate_python(dict(entry))
     except ValidationError as error:

@@ -81,7 +81,7 @@ def _check_tools(config: Config) -> None:
 
 
 def _check_data(config: Config) -> None:
-    """What has to be there to work with, and not to report on what was done."""
+    """Checks inputs that work needs, and a report of finished work does not."""
     _check_corpus("corpus", config.corpus)
     if config.heldout.source is not None:
         _check_corpus("heldout", config.heldout)
@@ -123,7 +123,7 @@ def _check_below_data_dir(key: str, value: Any) -> None:
         for name, part in value.items():
             _check_below_data_dir(f"{key}.{name}", part)
     elif str(value).startswith("None/"):
-        raise UserError(f"paths.data_dir is missing, below which {key} is: add paths.data_dir=DIR")
+        raise UserError(f"{key} needs paths.data_dir; add paths.data_dir=DIR")
 
 
 def _check_together(config: Config) -> None:
@@ -135,7 +135,7 @@ def _check_together(config: Config) -> None:
         config.evaluation.limit = config.evaluation.perplexity_limit = None
     if engine.gpus_per_worker and engine.address is None:
         raise UserError(
-            "engine.gpus_per_worker is for a cluster (engine.address); on this machine workers share out the GPUs: leave it out"
+            "engine.gpus_per_worker needs engine.address, a cluster; on one machine leave it out: the workers share the GPUs"
         )
     if engine.workers != 1 or engine.address is not None:
         _settle_workers(config)

@@ -49,7 +49,7 @@ _WIKI = (
     re.compile(r"(?<![\w)\]])\[\[[^\W\d_][^\[\]\n]*\]\]"),
     re.compile(r"(?<!')'''\w[^'\n]*'''(?!')"),
 )
-"""What a wiki's source text has: headings on a line of their own, links, bold letters. Programs may have one of them."""
+"""Marks of a wiki's source text: headings on a separate line, links, bold letters. Programs may have one of them."""
 _WIKI_MARKS = re.compile(rf"{_CODE}|\{{\{{[^{{}}]{{0,500}}\}}\}}|'{{2,}}", re.DOTALL)
 _KILT_MARKS = re.compile(r"^[ \t]*(?:Section|BULLET)::::-?", re.MULTILINE)
 

@@ -27,7 +27,7 @@ _THOUGHT_END = re.compile(
     rf"</{_NAMES}>|<\|(?:end_(?:of_)?|/){_NAMES}\|>|\[/THINK\]|◁/think▷|<\|channel\|>final<\|message\|>",
     re.IGNORECASE,
 )
-"""What closes one, where a server does not take thoughts out of the text."""
+"""Closing mark of a thought, where a server does not remove thoughts from the text."""
 _ANSWER = r"(?:answer|solution|response|output)"
 _WRAPPING = re.compile(
     rf"^\s*(?:<{_ANSWER}>|<\|(?:begin|start)_(?:of_)?{_ANSWER}\|>)|(?:</{_ANSWER}>|<\|end_(?:of_)?{_ANSWER}\|>)\s*$",

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 _NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")
 MOST_CHARACTERS = 1000
-"""Of a result; the rest is cut."""
+"""Maximum characters of a result; the rest is cut."""
 MAX_PARALLEL_CALLS = 8
 """Parallel calls of an asynchronous function."""
 
@@ -97,7 +97,7 @@ class FunctionTool(UserTool):
         self.parameters = parameters(self._call, function)
 
     def call(self, arguments: dict[str, Any]) -> Result:
-        """What the function returns; a fault if it raises anything but that a GPU's memory is full."""
+        """Result of the function; a fault if it raises anything except that a GPU's memory is full."""
         try:
             with _returning_to(self._folder):
                 value = self._call(**arguments)
@@ -240,7 +240,7 @@ def _function_in(value: Any) -> str:
 
 
 def _is_object(name: str, value: Any) -> str:
-    """What an object is, and how its function is given."""
+    """Kind of an object, and how to give its function."""
     kind, inner = type(value), _function_in(value)
     advice = f"def {name}_function(...): return {name}{f'.{inner}' * bool(inner)}(...)"
     return (

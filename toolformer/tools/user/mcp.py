@@ -282,7 +282,7 @@ class _LastWords:
 
 @dataclass
 class _Http:
-    """What is known of a server's answers over HTTP, where the protocol says less: the status, and the way that they come."""
+    """Facts about a server's answers over HTTP that the protocol lacks: the status, and the way that they come."""
 
     reason: str = ""
 
