@@ -40,8 +40,8 @@ def test_a_call_is_given_as_text(tiny_gpt2: LanguageModel) -> None:
         (("", 0, "QA(x)", "y"), "position: .* none: the text is empty"),
         (("The population", 3, "QA x", "y"), r"call: 'QA x' is not a call \(.*\); write Tool\(input\)"),
         ((["The"], 0, ["QA(x)"], ["y"]), "position: expected a list of 1 items, one per text"),
-        ((["The"], [0], ["QA(x)"], "y"), "result: with a list of 1 texts"),
-        ((["The"], [0], ["QA(x)"] * 2, ["y"]), "call: with a list of 1 texts"),
+        ((["The"], [0], ["QA(x)"], "y"), "result: expected a list of 1 items"),
+        ((["The"], [0], ["QA(x)"] * 2, ["y"]), "call: expected a list of 1 items"),
     ],
 )  # fmt: skip
 def test_what_has_no_gain_is_refused(

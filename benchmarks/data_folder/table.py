@@ -90,8 +90,8 @@ _C4 = Hub(
 )
 _C4_NOTE = "The measured file has other excerpts of C4, 1,480 of them, each cut to a fixed length."
 _NEWS_NOTE = (
-    "Replaces pages that may not be redistributed: the test sets of adbar/trafilatura, adbar/htmldate and flairNLP/fundus; ask "
-    "there. The texts with dates are others."
+    "Replaces pages that may not be redistributed: the test sets of adbar/trafilatura, adbar/htmldate and flairNLP/fundus, "
+    "which you can request from their maintainers. Our dated texts differ."
 )
 _WIKIPEDIA_NOTE = (
     "Replaces 1,000 articles of the Pile, which is not distributed any more; iamgroot42/mimir gives parts of it on request. The "

@@ -143,7 +143,7 @@ def test_sizes_beyond_the_weights_are_refused(sizes: dict[str, int], llama: Path
     set_config(llama, **sizes)
     ((key, value),) = sizes.items()
     with pytest.raises(
-        UserError, match=rf"llama has {key}={value} in its config.json, and only [\d,]+ bytes"
+        UserError, match=rf"llama has {key}={value} in its config.json, but only [\d,]+ bytes"
     ):
         LanguageModel.from_pretrained(llama)
 
@@ -458,7 +458,8 @@ def test_a_tools_name_with_a_special_token_is_refused(special: str, name: str) -
     fast = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|endoftext|>")
     model = LanguageModel(tiny_model("gpt2", len(fast)), fast, "m")
     with pytest.raises(
-        UserError, match=f"a call of {name} is lost, .* special token '{re.escape(special)}'.*another name"
+        UserError,
+        match=f"the name {name} cannot be used, .* special token '{re.escape(special)}'.*another name",
     ):
         model.check_tool_names(["Calendar", name])
 
