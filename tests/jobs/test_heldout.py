@@ -115,10 +115,10 @@ def test_files_that_are_held_out_and_annotated_are_refused(
     (tmp_path / "held").mkdir()
     shutil.copy(corpus, tmp_path / "held" / "copy.jsonl")
     (tmp_path / "held" / "other.jsonl").write_text('{"text": "Another text."}')
-    for path, count in ((corpus, "1 of its 1 files are"), (tmp_path / "held", "1 of its 2 files are")):
+    for path, count in ((corpus, "1 of its 1 files"), (tmp_path / "held", "1 of its 2 files")):
         named = ["corpus@heldout=jsonl", f"heldout.path={path}", f"paths.root={tmp_path / 'runs'}"]
         said = refused("run", *[word for word in words if word not in named], *named)
-        assert f"heldout: {count} files are also in corpus.path; name other texts" in said
+        assert f"heldout: {count} are also in corpus.path; name other texts" in said
     assert not [*(tmp_path / "runs").glob("*/*/step.json")]
 
 

@@ -39,8 +39,8 @@ def repeated(stage: str, composed: DictConfig, overrides: Sequence[str]) -> list
     stored = [override for override in stored if not (override.key in unread and _is_private(override))]
     if private := [override.text for override in stored if _is_private(override)]:
         raise UserError(
-            f"like: run {run.id[:8]} used {' '.join(private)[:1000]}; code, addresses and paths of a run are not copied, since it may "
-            "be someone else's: repeat these overrides to allow them, or give others for the same keys"
+            f"like: run {run.id[:8]} had {' '.join(private)[:1000]}, not copied, since a run's code, addresses and paths may be "
+            "someone else's: repeat these overrides to allow them, or give others for the same keys"
         )
     return [override.text for override in (*stored, *typed)]
 
