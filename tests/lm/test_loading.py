@@ -229,7 +229,7 @@ def test_weights_that_differ_a_little_are_refused(
 ) -> None:
     weights = {name: change(weight) for name, weight in load_file(copied / "model.safetensors").items()}
     torch.save(weights, copied / "pytorch_model.bin")
-    with pytest.raises(UserError, match="two sets of weights, which differ in .*; remove that one's files"):
+    with pytest.raises(UserError, match="two sets of weights, which differ in .*; remove its files"):
         LanguageModel.from_pretrained(copied)
 
 
