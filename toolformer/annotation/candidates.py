@@ -98,9 +98,9 @@ class Filtering:
     """Which scored calls are kept; applied after scoring, so that a change needs no model."""
 
     baseline: Annotated[str, OneOf("paper", "plain"), Decides("generate")] = "paper"
-    """L⁻: paper, min(L(ε), L(e(c, ε))); or plain, L(ε) alone."""
+    """The loss that a call must beat (L⁻): paper, min(L(ε), L(e(c, ε))); or plain, L(ε) alone."""
     leak: Annotated[str, OneOf("keep", "drop"), Decides("generate")] = "keep"
-    """drop: keep no call that holds a number or a name that appears only after it; keep: count them, as in the paper."""
+    """Calls with a number or a name that the text has only after the call: keep (and count them), as in the paper, or drop."""
 
 
 @dataclass
