@@ -2,6 +2,7 @@
 
 The key `metadata` of a task file has:
 
+    version: 2.0                      lm-eval's version of the task
     published_rows: 1000              rows of the published set
     file: svamp/svamp                 its file in a data folder, without .jsonl or .jsonl.gz
     fields: [body, question, answer]  what loaders read of a row there
@@ -33,6 +34,7 @@ class Benchmark:
 
     name: str
     is_perplexity: bool = False
+    version: float | None = None
     published_rows: int | None = None
     file: str = ""
     """Empty for one that is generated, or reads the files of others alone."""
@@ -60,8 +62,9 @@ def declared(task: str) -> Benchmark:
         return Benchmark(task)
     (path,) = TASKS_DIR.glob(f"*/{task}.yaml")
     content = _read(path)
-    output_type = content.get("output_type") or _read(path.parent / content["include"])["output_type"]
-    metadata = content.get("metadata", {})
+    shared = _read(path.parent / content["include"]) if "include" in content else {}
+    output_type = content.get("output_type") or shared["output_type"]
+    metadata = content.get("metadata") or shared.get("metadata", {})
     known: dict[str, Any] = {
         name: metadata[name] for name in Benchmark.__dataclass_fields__ if name in metadata
     }

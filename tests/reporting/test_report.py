@@ -115,7 +115,7 @@ def test_what_answered_the_calls_is_named() -> None:
         for system, run in (("model", NOTE), ("model_cc", other), ("toolformer", note))
     }
     content = tables.report_content(Evidence(scores=scores))
-    named = "Tools: Question Answering: a stand-in or Atlas (xxl); Wikipedia Search: BM25 by Lucene."
+    named = "Tools: Question Answering (a stand-in or Atlas (xxl)); Wikipedia Search (BM25 by Lucene)."
     assert content.remarks[0] == named and named in shown(Evidence(scores=scores))["table5"].caption
 
 

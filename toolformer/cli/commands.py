@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from toolformer.cli.application import HydraJob
+    from toolformer.cli.doctor import Finding
     from toolformer.jobs.config import Config
     from toolformer.jobs.job import Job
     from toolformer.results import Run
@@ -306,6 +307,7 @@ def show_plan(jobs: Sequence[Job], flags: Collection[str]) -> tuple[dict[str, Ru
     Args:
         flags: those of `PLAN_FLAGS` that were given.
     """
+    from toolformer.jobs.estimate import estimate
     from toolformer.jobs.plan import check_data, survey
 
     done, jobs = survey(jobs)
@@ -318,8 +320,11 @@ def show_plan(jobs: Sequence[Job], flags: Collection[str]) -> tuple[dict[str, Ru
         print(json.dumps(rows, indent=1))
     else:
         console(sys.stdout if flags else sys.stderr).print(_table(jobs, runs))
-    _check_tools([job.config for job in jobs if job.key not in done and job.stage in TOOL_STAGES], flags)
-    check_data([job for job in jobs if job.key not in done])
+    missing = [job for job in jobs if job.key not in done and job.stage != "report"]
+    _check_tools([job.config for job in missing if job.stage in TOOL_STAGES], flags)
+    if "--plan" in flags and "--json" not in flags and missing:
+        _print(estimate(missing))
+    check_data(missing)
     return done, jobs
 
 
@@ -329,10 +334,15 @@ def _check_tools(configs: Sequence[Config], flags: Collection[str]) -> None:
     from toolformer.jobs import instantiate
 
     if "--plan" in flags and "--json" not in flags:
-        for state, part, text in dict.fromkeys(finding for config in configs for finding in tools(config)):
-            print(f"{state}  {part:<18}  {printable(text)}")
+        _print(dict.fromkeys(finding for config in configs for finding in tools(config)))
     for config in configs if not flags else ():
         instantiate.check_tools(config)
+
+
+def _print(findings: Iterable[Finding]) -> None:
+    """As `toolformer doctor` does."""
+    for state, part, text in findings:
+        print(f"{state}  {part:<18}  {printable(text)}")
 
 
 def _table(jobs: Sequence[Job], runs: Sequence[Run | None]) -> Table:

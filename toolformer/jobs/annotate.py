@@ -40,6 +40,8 @@ class Texts:
     def __init__(self, config: Config) -> None:
         self.heldout: list[Document] = []
         """The documents that are held out of the corpus, once `sizes` has counted the others."""
+        self.known: set[str] = set()
+        """Of `date` and `source_id`, what any of the others has."""
         self._config = config
         self._share = 0.0 if config.heldout.source else config.heldout_share
         self._corpus = instantiate.corpus(config.corpus)
@@ -71,6 +73,8 @@ class Texts:
             sizes: dict[str, int] = {}
             for name, documents in self._shards(heldout):
                 sizes[name] = len(documents)
+                self.known |= {"date"} if any(document.date for document in documents) else set()
+                self.known |= {"source_id"} if any(document.source_id for document in documents) else set()
                 bar.update(len(documents))
         self.heldout = heldout
         return sizes
@@ -246,8 +250,9 @@ def annotate(work: Annotating, sizes: Mapping[str, int], on_speed: Callable[[int
     """
     if all(sizes.keys() <= store.names() for store in work.stores.values()):
         return Speed()
-    config, tools = work.config, len(work.folders)
-    _check_work(config)
+    _check_work(work.config)
+    config, tools = share.fitted(work.config, work.config.model), len(work.folders)
+    work = replace(work, config=config)
     started, done, tokens = time.monotonic(), 0, 0
     what = "generate" if tools == 1 else f"generate, {tools} tools"
     with Bar(unit="texts", desc=what, smoothing=0.1, total=tools * sum(sizes.values())) as bar:

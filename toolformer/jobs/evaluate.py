@@ -16,7 +16,6 @@ an answer is right or wrong.
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 import logging
 from collections import Counter
@@ -28,13 +27,14 @@ from typing import TYPE_CHECKING, Any
 from toolformer.benchmarks import PAPER
 from toolformer.decoding.settings import SYSTEMS, policy_label
 from toolformer.errors import UserError
-from toolformer.jobs import heldout, instantiate
+from toolformer.jobs import heldout, instantiate, share
 from toolformer.jobs.answer import Answering, Questions, answer
 from toolformer.jobs.cluster import check_cluster
 from toolformer.jobs.job import Job
 from toolformer.jobs.outputs import model_folder
 from toolformer.results import Dataset, Folder, Results, Run
 from toolformer.results.provenance import model_name
+from toolformer.results.run import questions_digest
 from toolformer.storage import atomic_file, atomic_write, read_line, write_line
 from toolformer.tools.runtime import added, log_faults, usages
 from toolformer.tools.runtime import metrics as tool_metrics
@@ -137,6 +137,7 @@ class Work:
         if has_weights(Path(self.model)):  # without them, answers that are there are scored
             check_intact(Path(self.model))
         self.parameters = count_parameters(self.model)
+        self.config = share.fitted(self.config, self.model)
         self.decoder = instantiate.decoder(self.config, self.model)
         self.texts = self._heldout() if heldout.TASK in self.tasks else None
         with TemporaryDirectory() as folder:
@@ -206,9 +207,9 @@ class Work:
 
     def _dataset(self, task: str, result: TaskResult) -> Dataset:
         questions = [
-            [sample["id"], sample.get("prompt", sample.get("text_sha256"))] for sample in result.samples
+            (sample["id"], sample.get("prompt", sample.get("text_sha256"))) for sample in result.samples
         ]
-        digest = hashlib.sha256(json.dumps(questions).encode()).hexdigest()
+        digest = questions_digest(questions)
         data_dir = self.config.paths.data_dir
         return Dataset(task, digest, "evaluation", f"{data_dir}/{task}" if data_dir else task, len(questions))
 

@@ -27,6 +27,12 @@ from toolformer.tools.runtime import metrics as tool_metrics
 
 log = logging.getLogger(__name__)
 
+_NEEDED = {
+    "calendar": ("date", "corpus.url_field, whose address has a day, or corpus.date_field"),
+    "article": ("source_id", "it is called source_id"),
+}
+"""By selector, what of a text it needs besides its words, and how the corpus's field is named."""
+
 
 class Work:
     """Annotates a corpus, and merges what was annotated."""
@@ -75,6 +81,25 @@ class Work:
             floor = scoring_floor({key: threshold}, self.config.score.floor)
             self.shards.stores[key].require_floor(floor)
         self.sizes = self.texts.sizes()
+        self._check_fields()
+
+    def _check_fields(self) -> None:
+        """Says which tools can be tried in no text, for want of a date or an article.
+
+        UserError if no other tool is left, or each is to find a number of examples.
+        """
+        config = self.config
+        for key in config.tools:
+            named, fields = _NEEDED.get(config.tool[key].selector, ("", ""))
+            if not named or named in self.texts.known or not self.total:
+                continue
+            reason = (
+                f"tool.{key} is tried in texts with a {named}, and none of the corpus's {self.total:,} has one: name its field "
+                f"({fields}), or leave {key} out of tools"
+            )
+            if config.generate.limit_per_tool or len(config.tools) == 1:
+                raise UserError(reason)
+            log.warning("generate: %s", reason)
 
     def share(self, folder: Folder | None) -> None:
         """Does the shards that are missing."""

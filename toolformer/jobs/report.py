@@ -35,7 +35,7 @@ def write_report(config: Config, brief: bool = False, parent: str = "") -> Repor
     results = instantiate.results(config)
     log.info("report: of the runs with name=%s", config.name)
     folder = safe_join(root / "report", config.name)
-    report = build_report(results, config.name, folder, full=config.paper == "full")
+    report = build_report(results, config.name, folder, full=config.paper == "full", lm_eval=config.lm_eval)
     if brief:
         _summarise(results, config, report)
     terminal(report, SUMMARY if brief else ())

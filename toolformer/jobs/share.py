@@ -8,6 +8,7 @@ do not depend on who did a chunk. A claim ends with its process, so that a chunk
 from __future__ import annotations
 
 import logging
+import math
 import multiprocessing
 import os
 import pickle
@@ -17,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
@@ -114,6 +115,25 @@ def _again(held: deque[Chunk]) -> Iterator[Chunk]:
                 yield held.popleft()
         if held:
             time.sleep(POLL_SECONDS)
+
+
+def fitted(config: Config, model: str) -> Config:
+    """The configuration with one worker where this model's layers are spread over all GPUs of this machine.
+
+    UserError if the GPUs have no room for its replicas.
+    """
+    from toolformer.lm.loading import choose_device, choose_dtype, gpus, is_spread
+
+    engine, device = config.engine, config.lm.device
+    if engine.address is not None:  # the nodes have others
+        return config
+    count = int(engine.workers)
+    replicas = math.ceil(count / max(1, gpus(device)))
+    dtype = choose_dtype(config.lm.dtype, choose_device(device))
+    if not is_spread(model, dtype, device, replicas) or count == 1:
+        return config
+    log.info("engine: %s is spread over all GPUs, so there is one worker", model)
+    return replace(config, engine=replace(engine, workers=1))
 
 
 def is_pooled(config: Config) -> bool:

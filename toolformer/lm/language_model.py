@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
+from transformers.modeling_utils import slice_logits_to_keep
 
 from toolformer.calls import ARROW, END, START, ApiCall, linearise
 from toolformer.errors import UserError
@@ -58,6 +59,8 @@ class LanguageModel:
         self.dtype: torch.dtype = model.dtype
         self.bos_ids: list[int] = loading.bos_ids(tokenizer)
         """Tokens that the tokenizer puts before a text (a BOS); every sequence begins with them."""
+        self.is_spread = len({*getattr(model, "hf_device_map", {}).values()}) > 1
+        """Whether layers are on several GPUs. Inputs go to the device of the embedding, and logits come back to it."""
         if self.device.type == "cpu":
             fast_linear.use_fast_linear(self.model)
         self.end_ids = _end_ids(model, tokenizer)
@@ -88,14 +91,13 @@ class LanguageModel:
     def from_pretrained(
         cls, name_or_path: str | Path, dtype: str = "auto", device: str = "auto"
     ) -> LanguageModel:
-        """Loads a bundled model, a folder or a hub model. UserError if it is not causal, or cannot be reached."""
-        name = str(name_or_path)
-        device = loading.choose_device(device)
-        model, tokenizer = loading.load_causal(name, loading.choose_dtype(dtype, device))
-        return cls(model.to(device), tokenizer, name)
+        """Loads a bundled model, a folder or a hub model, on one device or on all GPUs (`loading.is_spread`).
 
-    def load(self) -> None:
-        """Nothing: it is loaded (`lazy.LazyLanguageModel` may not be)."""
+        UserError if it is not causal, cannot be reached, or has no room.
+        """
+        name = str(name_or_path)
+        chosen = loading.choose_dtype(dtype, loading.choose_device(device))
+        return cls(*loading.load_placed(name, chosen, device), name)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, nothing added; special tokens are plain text unless `reads_special_tokens`."""
@@ -217,6 +219,16 @@ class LanguageModel:
                 del self._heads[next(iter(self._heads))]
         return states
 
+    def logits(self, keep: int | torch.Tensor, **inputs: Any) -> torch.Tensor:
+        """The logits of a forward pass at the positions to `keep`, as Transformers has it (`logits_to_keep`)."""
+        logits: torch.Tensor
+        if self.is_spread and isinstance(keep, torch.Tensor):
+            # The states that Transformers would choose from are on another device than the positions.
+            logits = slice_logits_to_keep(self.model(**inputs).logits, keep)
+        else:
+            logits = self.model(**inputs, logits_to_keep=keep).logits
+        return logits
+
     def logits_after(
         self, sequences: Sequence[Sequence[int]], indices: Sequence[Sequence[int]]
     ) -> Iterator[tuple[list[int], torch.Tensor]]:
@@ -237,13 +249,13 @@ class LanguageModel:
             ids = ids.to(self.device)
             with torch.inference_mode():
                 # Without a 4-D mask attention knows that it is causal, and computes half as much.
-                output = self.model(
+                logits = self.logits(
+                    keep.to(self.device),
                     input_ids=ids,
                     attention_mask=torch.ones_like(ids),  # hides nothing, and avoids a warning
                     use_cache=False,
-                    logits_to_keep=keep.to(self.device),
                 )
-            yield batch, output.logits.float()
+            yield batch, logits.float()
 
     def score(
         self,

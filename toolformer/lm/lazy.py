@@ -20,7 +20,7 @@ class LazyLanguageModel(LanguageModel):
 
     def __init__(self, name: str, dtype: str = "auto", device: str = "auto", **settings: Any) -> None:
         chosen = loading.choose_device(device)
-        self.name, self.device = name, torch.device(chosen)
+        self.name, self.device, self._asked = name, torch.device(chosen), device
         self.dtype = loading.choose_dtype(dtype, chosen)
         self._tool_names: set[str] = set()
         self._settings: dict[str, Any] | None = settings
@@ -31,8 +31,7 @@ class LazyLanguageModel(LanguageModel):
         if self._settings is None:
             return
         settings, self._settings = self._settings, None
-        model, tokenizer = loading.load_causal(self.name, self.dtype)
-        super().__init__(model.to(self.device), tokenizer, self.name)
+        super().__init__(*loading.load_placed(self.name, self.dtype, self._asked), self.name)
         vars(self).update(settings)
         super().check_tool_names(self._tool_names)
 

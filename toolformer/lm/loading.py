@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import logging
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,18 @@ from toolformer.lm import model_files
 # Transformers would ask a service of the hub to convert a model's weights, and wait for it.
 os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
 
+log = logging.getLogger(__name__)
+
 EMBEDDED_MODELS = ("smollm2", "gemma3")
+ALL_GPUS = "all"
+"""The device of a model whose layers are spread over all GPUs."""
+ROOM = 0.8
+"""Share of GPUs' memory that a model's weights take at most: the rest is for keys, values and activations."""
+PARAMETERS = {
+    "smollm2": 134_515_008, "gemma3": 268_098_176, "gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200, "EleutherAI/gpt-j-6b": 6_053_381_344,
+}  # fmt: skip
+"""Of the bundled and the paper's models, which are known before they are fetched."""
 NOTATION = linearise(ApiCall("Calculator", '1.5 * (2 - "3")', "0.5"))
 """A call whose text has to survive a tokenizer."""
 
@@ -48,16 +60,22 @@ def native_bfloat16(device: str | torch.device) -> bool:
 
 
 def gpus(device: str = "auto") -> int:
-    """Number of CUDA devices that a device's name leaves to choose from: all of auto and cuda, none of any other."""
-    return torch.cuda.device_count() if device in ("auto", "cuda") and torch.cuda.is_available() else 0
+    """Number of CUDA devices that a device's name leaves to choose from: all of auto, cuda and all, none of any other."""
+    is_open = device in ("auto", "cuda", ALL_GPUS)
+    return torch.cuda.device_count() if is_open and torch.cuda.is_available() else 0
 
 
 def choose_device(device: str = "auto") -> str:
-    """The device by name; `auto` is the first CUDA device, or the CPU. UserError for a missing CUDA device."""
+    """The device by name; `auto` is the first CUDA device, or the CPU; of a model on all GPUs, the first, where its inputs are.
+
+    UserError for a missing CUDA device.
+    """
     count = gpus()
     if device == "auto":
         return "cuda" if count else "cpu"
-    if device.startswith("cuda") and int(device.partition(":")[2] or 0) >= count:
+    if device == ALL_GPUS and count:
+        return "cuda"
+    if device.startswith(("cuda", ALL_GPUS)) and int(device.partition(":")[2] or 0) >= count:
         available = f"{count or 'no'} CUDA device{'s' if count > 1 else ''} here"
         raise UserError(
             f"lm.device={device} cannot be used: PyTorch finds {available}; set lm.device=auto or lm.device=cpu"
@@ -75,6 +93,42 @@ def choose_dtype(dtype: str, device: str) -> torch.dtype:
 def dtype_name(dtype: str, device: str) -> str:
     """The dtype's name on a device, as in the tags of runs: `bfloat16`."""
     return str(choose_dtype(dtype, choose_device(device))).removeprefix("torch.")
+
+
+def gpu_memory() -> list[int]:
+    """Bytes of memory of each GPU, whatever uses it."""
+    return [torch.cuda.get_device_properties(number).total_memory for number in range(gpus())]
+
+
+def is_spread(name_or_path: str, dtype: torch.dtype, device: str = "auto", replicas: int = 1) -> bool:
+    """Whether the layers of a causal model are spread over all GPUs: where the device is `all`, or it is left open and one
+    GPU has no room for the weights.
+
+    Args:
+        replicas: of the model, in so many processes on one GPU.
+
+    UserError if there is no room for the weights.
+    """
+    count = gpus(device)
+    if not count and not (device.startswith("cuda") and gpus()):
+        return False
+    memory, size = gpu_memory(), count_parameters(name_or_path) * dtype.itemsize
+    may_spread = count > 1 and device in ("auto", ALL_GPUS) and replicas == 1
+    if replicas * size <= ROOM * min(memory) and device != ALL_GPUS:
+        return False
+    room = ROOM * (sum(memory) if may_spread else min(memory))
+    if replicas * size > room:
+        copies = f"{replicas} replicas of its weights take" if replicas > 1 else "its weights take"
+        where = f"{count} GPUs have" if may_spread else "a GPU has"
+        advice = (
+            "lower engine.workers"
+            if replicas > 1
+            else "see more GPUs (lm.device=auto), set lm.dtype=bfloat16 or lm.device=cpu"
+        )
+        raise UserError(
+            f"model: {name_or_path}: {copies} {replicas * size / 1e9:.0f} GB, and {where} room for {room / 1e9:.0f} GB; {advice}"
+        )
+    return may_spread
 
 
 def is_at_hand(name_or_path: str) -> bool:
@@ -257,10 +311,14 @@ def start_token(tokenizer: Any, vocabulary: int, name: str) -> int:
     return after[-1]
 
 
-def load_causal(name_or_path: str, dtype: torch.dtype, starts_calls: bool = True) -> tuple[Any, Any]:
+def load_causal(
+    name_or_path: str, dtype: torch.dtype, starts_calls: bool = True, spread: bool = False
+) -> tuple[Any, Any]:
     """A causal model in main memory and its fast tokenizer. UserError if it is not one, or cannot be reached.
 
-    With `starts_calls` its tokenizer must have a single token for the start of a call.
+    Args:
+        starts_calls: its tokenizer must have a single token for the start of a call.
+        spread: over all GPUs instead, by layers.
     """
     config = load_config(name_or_path)
     if config.is_encoder_decoder or type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
@@ -271,7 +329,8 @@ def load_causal(name_or_path: str, dtype: torch.dtype, starts_calls: bool = True
     tokenizer = load_tokenizer(name_or_path)
     if starts_calls:  # before the weights, which take long to load
         start_token(tokenizer, config.get_text_config().vocab_size, name_or_path)
-    return load_weights(AutoModelForCausalLM, "causal language", name_or_path, dtype), tokenizer
+    model = load_weights(AutoModelForCausalLM, "causal language", name_or_path, dtype, spread)
+    return model, tokenizer
 
 
 def count_parameters(name_or_path: str) -> int:
@@ -281,8 +340,40 @@ def count_parameters(name_or_path: str) -> int:
         return int(AutoModelForCausalLM.from_config(config, trust_remote_code=False).num_parameters())
 
 
-def load_weights(kind: Any, description: str, name_or_path: str, dtype: torch.dtype) -> Any:
+def load_placed(name_or_path: str, dtype: torch.dtype, device: str = "auto") -> tuple[Any, Any]:
+    """A causal model on its device, or spread over all GPUs (`is_spread`), and its fast tokenizer.
+
+    UserError if it is not one, cannot be reached, or has no room.
+    """
+    spread = is_spread(name_or_path, dtype, device)
+    model, tokenizer = load_causal(name_or_path, dtype, spread=spread)
+    if spread:
+        log.info("model: %s is spread over %d GPUs", name_or_path, len({*model.hf_device_map.values()}))
+        return model, tokenizer
+    return model.to(choose_device(device)), tokenizer
+
+
+def parameters_at_hand(name_or_path: str) -> int | None:
+    """The parameters of a causal model whose configuration is on this machine, or that is known; fetches nothing."""
+    if name_or_path in PARAMETERS:
+        return PARAMETERS[name_or_path]
+    folder: str | None = name_or_path
+    if not Path(name_or_path).expanduser().exists():
+        name, _, revision = name_or_path.partition("@")
+        try:
+            cached = try_to_load_from_cache(name, "config.json", revision=revision or None)
+        except ValueError:  # no name of the hub
+            return None
+        folder = str(Path(cached).parent) if isinstance(cached, str) else None
+    return count_parameters(folder) if folder else None
+
+
+def load_weights(
+    kind: Any, description: str, name_or_path: str, dtype: torch.dtype, spread: bool = False
+) -> Any:
     """A model in main memory, by one of Transformers' classes: from safetensors, else from PyTorch's own files.
+
+    With `spread` its layers are on all GPUs, as Accelerate divides them (`device_map="auto"`).
 
     No code in a file of weights is run. UserError if the model is of another kind, damaged, unreachable, or its weights are not
     those that its configuration names.
@@ -290,6 +381,10 @@ def load_weights(kind: Any, description: str, name_or_path: str, dtype: torch.dt
     location = locate(name_or_path)
     if location.folder:
         model_files.check_weights(location.folder, load_config(name_or_path), name_or_path)
+    placed: dict[str, Any] = {}
+    if spread:  # without a place in main memory, to which Accelerate would move what does not fit
+        free = {number: torch.cuda.mem_get_info(number)[0] for number in range(gpus())}
+        placed = {"device_map": "auto", "max_memory": free}
     transformers_logging.disable_progress_bar()
     with _loading(f"{name_or_path} cannot be loaded as a {description} model", location):
         model, info = kind.from_pretrained(
@@ -299,6 +394,11 @@ def load_weights(kind: Any, description: str, name_or_path: str, dtype: torch.dt
             trust_remote_code=False,
             weights_only=True,
             output_loading_info=True,
+            **placed,
+        )
+    if spread and "disk" in model.hf_device_map.values():
+        raise UserError(
+            f"model: {name_or_path} does not fit into what other processes leave of the GPUs' memory"
         )
     model_files.check_loaded(model, info["missing_keys"], info["unexpected_keys"], name_or_path)
     return model

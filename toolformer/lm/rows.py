@@ -80,7 +80,8 @@ class TreeRows:
         self._model = language_model
         self._heads = sorted(map(tuple, heads), key=len, reverse=True)
         self._store = Store(language_model.state_shapes)
-        self._graphs = StepGraphs(language_model.name) if language_model.graphs else None
+        has_graphs = language_model.graphs and not language_model.is_spread  # a graph is of one device
+        self._graphs = StepGraphs(language_model.name) if has_graphs else None
         self._places: dict[int, int] = {}
         """Where each row is in the store. The rows of a step lie side by side, in its order: it reads views of the store."""
         self._lengths: dict[int, int] = {}
@@ -268,15 +269,14 @@ class TreeRows:
         self, ids: torch.Tensor, seen: torch.Tensor, positions: torch.Tensor, keep: int | torch.Tensor
     ) -> torch.Tensor:
         """Logits of tokens [rows, length], of which each sees the keys `seen` [rows, length, keys]; `keep` as Transformers has it."""
-        logits: torch.Tensor = self._model.model(
+        return self._model.logits(
+            keep,
             input_ids=ids,
             attention_mask=self._mask(seen),
             position_ids=positions,
             past_key_values=self._store.cache,
             use_cache=True,
-            logits_to_keep=keep,
-        ).logits
-        return logits
+        )
 
     def _mask(self, seen: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor]:
         """Added to the attention scores [rows, 1, length, keys]; a dictionary by layer type where a model has several."""

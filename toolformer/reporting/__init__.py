@@ -3,7 +3,7 @@
 Reads what runs have logged and nothing else. `build` writes the files, `terminal` prints.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,7 @@ def build(
     experiment: str | None = None,
     out: Path = Path("report"),
     full: bool = False,
+    lm_eval: Sequence[str] = (),
 ) -> Report:
     """Write `report.md`, `report.html`, `samples.html`, `tables/` (LaTeX and CSV) and `figures/` into the folder `out`.
 
@@ -36,11 +37,12 @@ def build(
     Args:
         experiment: only its runs count.
         full: also show what was not measured, with the paper's results.
+        lm_eval: files or folders of lm-eval's results, whose models are further rows.
 
     Raises:
         UserError: the experiment has no run, a file cannot be read, or the folder cannot be written.
     """
-    evidence = reader.read_evidence(results, experiment)
+    evidence = reader.read_evidence(results, experiment, lm_eval)
     content, data, samples = (
         tables.report_content(evidence, full),
         samples_page.data(evidence),

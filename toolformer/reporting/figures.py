@@ -20,7 +20,7 @@ from toolformer.reporting.formatting import (
     in_table_order,
     title_of,
     tool_name,
-    with_tools,
+    tools_by_model,
 )
 from toolformer.reporting.ladder import picture
 from toolformer.reporting.plots import INK
@@ -96,7 +96,7 @@ def scaling(evidence: Evidence) -> Figure | None:
             panels.append(partial(_draw_scaling, evidence, title, cells, tasks))
     tools = ", ".join(paper.TOOLS[tool] for tool in paper.FIGURE4_TOOLS)
     caption = (
-        f"Mean percent correct over the benchmarks in brackets.{with_tools(evidence.sizes)} Hollow: the paper's GPT-J on the same "
+        f"Mean percent correct over the benchmarks in brackets.{tools_by_model(evidence.sizes)} Hollow: the paper's GPT-J on the same "
         f"benchmarks, of its Tables 3 to 5, with all five tools; its Figure 4 has {tools}."
     )
     caption += in_dtypes(((model,), score) for (model, *_), score in evidence.sizes.items())

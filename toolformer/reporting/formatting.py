@@ -17,6 +17,8 @@ from toolformer.statistics.intervals import wilson
 from toolformer.statistics.paired import Comparison
 
 UNKNOWN = "dtype not recorded"
+LM_EVAL = "lm_eval"
+"""The stage of a run that is a file of lm-eval's."""
 T = TypeVar("T", Cell, Table)
 
 SYSTEMS: Mapping[str, str] = {system: settings.SYSTEMS[system].title for system in settings.PAPER_SYSTEMS}
@@ -69,7 +71,9 @@ def from_run(numbers: T, run: Run) -> T:
 
 
 def repeats(run: Run) -> str:
-    """The command that does what the run did."""
+    """The command that does what the run did; of a file of lm-eval's, its name."""
+    if run.stage == LM_EVAL:
+        return run.name
     return f"toolformer {run.stage} like={run.id[:8]}"
 
 
@@ -91,17 +95,13 @@ def in_dtypes(cells: Iterable[tuple[tuple[Any, ...], Score]]) -> str:
     return f" The rows differ in dtype, and a part of their difference may be rounding: {parts}."
 
 
-def with_tools(cells: Mapping[tuple[str, str, str], Score]) -> str:
+def tools_by_model(cells: Mapping[tuple[str, str, str], Score]) -> str:
     """The part of a caption that says which tools the models had, and what answered their calls; by model, system and task."""
     found: dict[str, dict[str, None]] = {}
     for (model, system, _), score in cells.items():
         if system == "toolformer":
-            answered = score.run.facts.get("implementations") or {}
-            tools = (
-                f"{tool_name(tool)} ({answered[tool]})" if tool in answered else tool_name(tool)
-                for tool in in_order(score.run.setting("tools", []))
-            )
-            found.setdefault("; ".join(tools), {})[model_title(model)] = None
+            tools = implementations(score.runs, in_order(score.run.setting("tools", [])))
+            found.setdefault(tools, {})[model_title(model)] = None
     if len(found) < 2:
         return "".join(f" Tools: {tools}." for tools in found if tools)
     return "".join(
@@ -109,15 +109,18 @@ def with_tools(cells: Mapping[tuple[str, str, str], Score]) -> str:
     )
 
 
-def implementations(runs: Iterable[Run]) -> str:
+def implementations(runs: Iterable[Run], tools: Iterable[str] = ()) -> str:
     """Implementations that answered the calls of these runs, by tool; tools with only one, such as the calculator,
-    are left out."""
-    found: dict[str, dict[str, None]] = {}
+    are left out unless `tools` names them."""
+    found: dict[str, dict[str, None]] = {tool: {} for tool in tools}
     for run in runs:
         named = run.facts.get("implementations")
         for tool, text in named.items() if isinstance(named, Mapping) else ():
             found.setdefault(str(tool), {})[str(text)] = None
-    return "; ".join(f"{tool_name(tool)}: {' or '.join(found[tool])}" for tool in in_order(found))
+    return "; ".join(
+        tool_name(tool) + (f" ({' or '.join(found[tool])})" if found[tool] else "")
+        for tool in in_order(found)
+    )
 
 
 def tools_used(cells: Iterable[Score]) -> str:

@@ -15,7 +15,7 @@ from pandas import DataFrame
 from toolformer.benchmarks import PAPER
 from toolformer.errors import UserError, one_line
 from toolformer.evaluation.ladder.classes import CLASSES
-from toolformer.reporting import candidate_stats
+from toolformer.reporting import candidate_stats, lm_eval_rows
 from toolformer.reporting.data import NEWEST, Annotation, Evidence, Points, Sampled, Score
 from toolformer.reporting.formatting import SYSTEMS, title_of
 from toolformer.reporting.pairing import compare_systems, over_seeds, read_samples
@@ -43,10 +43,13 @@ _POINTS = 400
 """Points of a curve."""
 
 
-def read_evidence(results: Results, experiment: str | None = None) -> Evidence:
+def read_evidence(results: Results, experiment: str | None = None, lm_eval: Sequence[str] = ()) -> Evidence:
     """Everything that a report shows of an experiment's runs, or of all runs.
 
-    UserError if the experiment has no finished run.
+    Args:
+        lm_eval: files or folders of lm-eval's results, whose models are further rows.
+
+    UserError if the experiment has no finished run, or a file does not fit.
     """
     all_runs = {stage: results.runs(stage) for stage in ("generate", "train", "evaluate")}
     of_experiment = {
@@ -68,6 +71,8 @@ def read_evidence(results: Results, experiment: str | None = None) -> Evidence:
         table: {key: _score(runs, key[-1], files) for key, runs in shown.items()}
         for table, shown in selection.cells.items()
     }
+    served, unserved = lm_eval_rows.rows(lm_eval, measured["scores"])
+    measured["scores"] |= served
     measured["by_k"] = {k: score for k, score in measured["by_k"].items() if "n_ac" in score.metrics}
     filtered = selection.cells["by_threshold"].items()
     kept = {row: source(source(runs[0], trained), annotated) for (row, _), runs in filtered}
@@ -76,7 +81,7 @@ def read_evidence(results: Results, experiment: str | None = None) -> Evidence:
         annotation,
         **measured,
         trained={data: (run, _annotations_of(run, annotated)) for data, run in trainings.items()},
-        remarks=[*_damaged(results, experiment), *_remarks(cells, selection), *remarks, *unread],
+        remarks=[*_damaged(results, experiment), *_remarks(cells, selection), *remarks, *unread, *unserved],
         kept={row: run for row, run in kept.items() if run},
         model=selection.model,
         paired=compare_systems(_paired(selection.cells["scores"], files)),

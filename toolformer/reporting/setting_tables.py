@@ -18,8 +18,8 @@ from toolformer.reporting.formatting import (
     share_cell,
     shown_sizes,
     title_of,
+    tools_by_model,
     tools_used,
-    with_tools,
 )
 from toolformer.reporting.table import Cell, Column, Table, Value, cell, number_columns, text_columns
 
@@ -92,7 +92,7 @@ def by_size(evidence: Evidence) -> Table:
             (run, *_) = (score.run for (of, name, _), score in cells.items() if (of, name) == (model, system))
             size = from_run(cell(round(sizes[model])), run)
             rows.append([model_title(model), size, name_of(system), *shown])
-    caption = "Percent correct, the points of Figure 4." + with_tools(cells)
+    caption = "Percent correct, the points of Figure 4." + tools_by_model(cells)
     caption += in_dtypes(((model_title(model),), score) for (model, *_), score in cells.items())
     title = "Scores by model size, with and without calls"
     return Table.of(

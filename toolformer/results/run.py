@@ -163,6 +163,11 @@ def rows_of(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
     return rows, offset + len(written)
 
 
+def questions_digest(questions: Iterable[tuple[str, Any]]) -> str:
+    """What identifies the questions of a benchmark: each with its id and its prompt, or the SHA-256 of its text."""
+    return hashlib.sha256(json.dumps([[*question] for question in questions]).encode()).hexdigest()
+
+
 def headline_metrics(run: Run) -> dict[str, float]:
     """The few metrics that summarise a run; of an evaluation, each benchmark's score or perplexity by its name."""
     scores = {

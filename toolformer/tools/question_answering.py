@@ -71,6 +71,10 @@ class Reader(Tool):
             results[n] = answer if isinstance(answer, Result) else short_answer(answer)
         return results
 
+    def check(self) -> None:
+        """UserError if the index cannot be used."""
+        self.retriever.check()
+
     @abstractmethod
     def prompt(self, question: str, passages: Sequence[Passage]) -> Any:
         """The input for a question and its passages; of a sortable type."""
@@ -97,7 +101,8 @@ class QuestionAnswering(Reader):
         self.is_remote = self.generate.is_remote or self.retriever.is_remote
 
     def check(self) -> None:
-        """UserError if the reader is missing."""
+        """UserError if the reader is missing, or the index cannot be used."""
+        super().check()
         self.generate.check()
 
     def prompt(self, question: str, passages: Sequence[Passage]) -> str:

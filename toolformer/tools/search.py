@@ -38,6 +38,10 @@ class WikiSearch(Tool):
         at_least_one("search", max_tokens=self.max_tokens)
         self.is_remote = self.retriever.is_remote
 
+    def check(self) -> None:
+        """UserError if the index cannot be used."""
+        self.retriever.check()
+
     def depends_on(self, document: Document) -> str:
         """Identity of the document's own article."""
         return own_article(document)

@@ -31,7 +31,7 @@ from toolformer.training.tokens import AnnotatedText, TokenizedTexts, tokenize
 
 log = logging.getLogger(__name__)
 
-PAPER_RATE, PAPER_PARAMETERS = 1e-5, 6_053_381_344
+PAPER_RATE, PAPER_PARAMETERS = 1e-5, loading.PARAMETERS["EleutherAI/gpt-j-6b"]
 """The paper's learning rate, and the parameters of GPT-J."""
 MAX_RATE = 1e-4
 """The highest learning rate that a small model is given."""

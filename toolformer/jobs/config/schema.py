@@ -47,10 +47,11 @@ class LanguageModelConfig:
         str, OneOf("auto", "float32", "bfloat16", "float16"), Decides("annotate", "train", "answer")
     ] = "auto"
     """auto (bfloat16 where native, else float32), float32, bfloat16 or float16."""
-    device: Annotated[str, Matching(r"auto|cpu|cuda(:\d+)?|mps|xpu(:\d+)?", "auto, cpu, cuda or cuda:N")] = (
-        "auto"
-    )
-    """auto (CUDA if there is a GPU), cpu, cuda, cuda:1, ..."""
+    device: Annotated[
+        str, Matching(r"auto|cpu|cuda(:\d+)?|all|mps|xpu(:\d+)?", "auto, cpu, cuda, cuda:N or all")
+    ] = "auto"
+    """auto (CUDA if there is a GPU, and all GPUs if one has no room for the weights), cpu, cuda, cuda:1, ...; all: the layers of
+    a model are spread over all GPUs."""
     graphs: bool = False
     """Run single-token steps as CUDA graphs on a GPU. Not yet measured on one."""
 
@@ -331,6 +332,8 @@ class Config:
     )
     paper: Annotated[str, OneOf("measured", "full"), ReadBy("report")] = "measured"
     """Report: `measured` shows the measured tables, `full` all tables of the paper, with the paper's own numbers."""
+    lm_eval: Annotated[list[Place], Private(), ReadBy("report")] = field(default_factory=list)
+    """Report: files of lm-eval's results, or folders with them; their models become further rows of the tables."""
     index: Annotated[IndexConfig, ReadBy("index")] = field(default_factory=IndexConfig)
     """toolformer index: the search index that the corpus becomes."""
     run: Annotated[RunConfig, ReadBy("run")] = field(default_factory=RunConfig)

@@ -10,10 +10,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
+from toolformer.annotation.candidates import scoring_floor
 from toolformer.data import assets
 from toolformer.data.files import DEMO_SPLITS
 from toolformer.decoding.settings import check_calling
 from toolformer.errors import UserError, near
+from toolformer.jobs.config.effective import effective
 from toolformer.jobs.config.keys import all_keys
 from toolformer.jobs.config.messages import first_error, one_line
 from toolformer.jobs.config.schema import Config, CorpusConfig, adapter
@@ -140,6 +142,8 @@ def _check_together(config: Config) -> None:
     if engine.workers != 1 or engine.address is not None:
         _settle_workers(config)
     config.trainer.accumulation(processes=1)
+    thresholds = {key: tool.filter_threshold for key, tool in effective(config, "generate").tool.items()}
+    scoring_floor({key: value for key, value in thresholds.items() if value is not None}, config.score.floor)
     check_calling(config.decoding, config.tool)
     if config.evaluation.oracles and (config.system != "toolformer" or not config.decoding.k):
         raise UserError(

@@ -50,8 +50,8 @@ _bridge = threading.Lock()
 class Lucene(Retriever):
     """BM25 over a Lucene index. Thread-safe.
 
-    Java starts at once, and a missing prebuilt index is downloaded; the index is opened at the first query. `UserError` if
-    Java, Pyserini, the index or the network is missing.
+    Java starts at once, and a missing prebuilt index is downloaded; the index is opened by `check` or at the first query.
+    `UserError` if Java, Pyserini, the index or the network is missing.
     """
 
     VERSION = 4
@@ -106,6 +106,10 @@ class Lucene(Retriever):
             )
         return found
 
+    def check(self) -> None:
+        """UserError if this Lucene cannot open the index."""
+        len(self)
+
     def __len__(self) -> int:
         return int(self._searcher.get_total_num_docs())
 
@@ -115,7 +119,10 @@ class Lucene(Retriever):
             searcher = java.java_class("io.anserini.search.SimpleSearcher")(str(self.folder))
         except Exception as error:  # jnius has one class for whatever Java throws
             reason = one_line(error, 200)
-            raise UserError(f"search: the Lucene index {self.folder} cannot be opened ({reason})") from error
+            raise UserError(
+                f"search: the Lucene index {self.folder} cannot be opened ({reason}); if another version of Lucene made it, build it "
+                "again: toolformer index index.backend=lucene"
+            ) from error
         searcher.set_bm25(K1, B)
         return searcher
 

@@ -1,0 +1,90 @@
+"""A model whose layers are on several GPUs: when that is, and that it is read as on one."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.build import Patch, tiny_model
+from toolformer.errors import UserError
+from toolformer.jobs import share
+from toolformer.jobs.config import compose, validate
+from toolformer.lm import loading
+
+ROOT = Path(__file__).parents[2]
+MODELS = ("llama", "gpt2", "gptj", "opt", "gemma3_text", "mpt")
+
+
+def machine(monkeypatch: Patch, *memory: int) -> None:
+    """GPUs with so many bytes."""
+    monkeypatch.setattr(
+        loading, "gpus", lambda device="auto": 0 if device == "cpu" or ":" in device else len(memory)
+    )
+    monkeypatch.setattr(loading, "gpu_memory", lambda: list(memory))
+    monkeypatch.setattr(loading, "choose_device", lambda device="auto": "cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, int]:
+    """A model, and its bytes in float32."""
+    path = tmp_path_factory.mktemp("model") / "gpt2"
+    model = tiny_model("gpt2", 420)
+    model.save_pretrained(path)
+    return str(path), 4 * model.num_parameters()
+
+
+def test_a_model_is_spread_where_one_gpu_has_no_room(folder: tuple[str, int], monkeypatch: Patch) -> None:
+    name, size = folder
+    for memory, device, expected in (
+        ([2 * size] * 2, "auto", False),
+        ([size] * 2, "auto", True),
+        ([2 * size] * 2, "all", True),
+        ([2 * size], "all", False),
+        ([size] * 2, "cpu", False),
+        ([], "auto", False),
+    ):
+        machine(monkeypatch, *memory)
+        assert loading.is_spread(name, torch.float32, device) == expected, (memory, device)
+
+
+@pytest.mark.parametrize(
+    ("count", "device", "replicas", "said"),
+    [
+        (1, "auto", 1, "its weights take .* and a GPU has room for"),
+        (2, "cuda", 1, "its weights take .* and a GPU has room for .* see more GPUs"),
+        (1, "auto", 2, "2 replicas of its weights take .* lower engine.workers"),
+        (2, "all", 1, "and 2 GPUs have room for"),
+    ],
+)
+def test_a_model_without_room_is_refused(
+    folder: tuple[str, int], count: int, device: str, replicas: int, said: str, monkeypatch: Patch
+) -> None:
+    name, size = folder
+    memory = {"all": size // 2}.get(device, size if replicas == 1 else 2 * size)
+    machine(monkeypatch, *[memory] * count)
+    with pytest.raises(UserError, match=said):
+        loading.is_spread(name, torch.float32, device, replicas)
+
+
+def test_layers_on_two_devices_are_read_as_on_one() -> None:
+    """With the probe, a store, stock passes, losses and greedy texts, where every tensor has to be on the right device."""
+    command = [sys.executable, "-m", "tests.lm.two_devices", *MODELS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == [*MODELS], done.stderr[-3000:]
+
+
+def test_one_worker_has_all_gpus(
+    folder: tuple[str, int], monkeypatch: Patch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    name, size = folder
+    config = validate(compose("evaluate", ["engine.workers=4", "lm.dtype=float32"]))
+    machine(monkeypatch, *[size] * 4)
+    assert share.fitted(config, name).engine.workers == 1 and "spread over all GPUs" in caplog.text
+    machine(monkeypatch, *[2 * size] * 4)
+    assert share.fitted(config, name).engine.workers == 4
+    machine(monkeypatch, *[2 * size] * 2)
+    with pytest.raises(UserError, match="2 replicas of its weights take"):
+        share.fitted(config, name)
