@@ -46,7 +46,7 @@ def test_a_command_is_as_the_program_takes_it(command: str, tmp_path: Path, monk
         return
     checked = []
     monkeypatch.setattr(
-        "toolformer.cli._stage_job", lambda _, job: checked.append(validate(job.config)) or []
+        "toolformer.cli._stage_job", lambda _, flags, job: checked.append(validate(job.config)) or []
     )
     monkeypatch.setattr(
         "toolformer.cli.commands._run_job", lambda _, job: checked.append(validate(job.config)) or []
