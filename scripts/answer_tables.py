@@ -402,7 +402,7 @@ def time(answers: Answers) -> Table:
 
 def _annotations(answers: Answers) -> list[Run]:
     """Those by the loss first, by chance last."""
-    names = ("loss", "new", "chance")
+    names = ("loss", "new", "chance", "chance above 0")
     return sorted(
         answers.results.runs("generate"), key=lambda run: (names.index(calls_of(run.step)), run.started)
     )
@@ -425,7 +425,7 @@ def _number(cell: Cell) -> str:
 KINDS: Mapping[str, Callable[..., Table]] = {
     "scores": scores, "gains": gains, "hypotheses": hypotheses, "calls": calls, "called": called, "called_by_seed": called_by_seed, "sums": sums, "explained": explained,
     "time": time, "seeds": seeds, "families": families, "harmless": harmless,
-    "effect": effect, "draws": position_tables.draws, "kinds": position_tables.kinds, "kept": position_tables.kept, "yields": position_tables.yields,
+    "effect": effect, "draws": position_tables.draws, "by_annotation": position_tables.by_annotation, "kinds": position_tables.kinds, "kept": position_tables.kept, "yields": position_tables.yields,
 }  # fmt: skip
 """The tables, by name in a page's comment; options are arguments, lists with commas between."""
 LISTS = ("arms", "benchmarks", "wordings")

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from scripts.answers import REGISTRATION, Answers, calls_of
+from scripts.answers import REGISTRATION, Answers, arm_named, calls_of, title
 from toolformer.data.parquet import read_table
 from toolformer.reporting.formatting import tool_name
 from toolformer.results import Run
@@ -141,6 +141,39 @@ def draws(answers: Answers) -> Table:
                 }
             )
     return table
+
+
+FIRST = 3
+"""Trainings with seeds below are of the first annotation, the others of the second (as registered)."""
+
+
+def by_annotation(answers: Answers, of: str, over: str, benchmarks: Sequence[str]) -> Table:
+    """The difference between two arms on the trainings of each annotation, with that of every training."""
+    table = []
+    for benchmark in benchmarks:
+        sides = [
+            {seeds[0]: _score(rows) for seeds, rows in answers.of(arm_named(name), benchmark)}
+            for name in (of, over)
+        ]
+        seeds = sorted(sides[0].keys() & sides[1].keys())
+        row = {"benchmark": title(benchmark)}
+        for name, chosen in (
+            ("first annotation", [seed for seed in seeds if seed < FIRST]),
+            ("second annotation", [seed for seed in seeds if seed >= FIRST]),
+        ):
+            differences = [sides[0][seed] - sides[1][seed] for seed in chosen]
+            row[name] = _points(statistics.mean(differences)) if differences else ""
+            row[f"trainings of the {name.split()[0]}"] = " ".join(map(_points, differences))
+        table.append(row)
+    return table
+
+
+def _score(rows: Sequence[Row]) -> float:
+    return statistics.mean(row["score"] for row in rows)
+
+
+def _points(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
 
 
 def by_loss(answers: Answers) -> list[Run]:
