@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from scripts.answers import REGISTRATION, Answers, arm_named, calls_of, title
+from scripts.answers import REGISTRATION, Answers, calls_of, title
 from toolformer.data.parquet import read_table
 from toolformer.reporting.formatting import tool_name
 from toolformer.results import Run
@@ -152,8 +152,7 @@ def by_annotation(answers: Answers, of: str, over: str, benchmarks: Sequence[str
     table = []
     for benchmark in benchmarks:
         sides = [
-            {seeds[0]: _score(rows) for seeds, rows in answers.of(arm_named(name), benchmark)}
-            for name in (of, over)
+            {seeds[0]: _score(rows) for seeds, rows in answers.of(name, benchmark)} for name in (of, over)
         ]
         seeds = sorted(sides[0].keys() & sides[1].keys())
         row = {"benchmark": title(benchmark)}
