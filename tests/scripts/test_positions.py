@@ -1,14 +1,18 @@
 """The questions of the second registered experiment, and the kinds of position."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scripts import headline, position_tables, positions
+from scripts import answers, headline, position_tables, positions
 from tests.build import SVAMP, write
+from tests.runs import Runs, write_annotation
+from tests.scripts.test_answers import Experiment
 from tests.scripts.test_headline import ROWS, fill
+from toolformer.step import Step
 
 Row = dict[str, Any]
 
@@ -82,3 +86,46 @@ def test_a_position_has_a_kind(position: int, kind: str, data: Path, monkeypatch
     position_tables._spans.cache_clear()
     assert position_tables.kind_of({"doc_id": "t", "position": position}) == kind
     position_tables._spans.cache_clear()
+
+
+def test_differences_are_told_apart_by_annotation(tmp_path: Path) -> None:
+    made = Experiment(tmp_path)
+    made.arm("toolformer", [[100] * 4, [0, 0, 0, 100]], first=2)
+    made.arm("toolformer_disabled", [[0] * 4] * 2, first=2)
+    published = answers.Answers(made.published(), "positions")
+    (row,) = position_tables.by_annotation(published, "Toolformer", "disabled", ["mawps"])
+    assert (row["first annotation"], row["second annotation"]) == ("+100.0", "+25.0")
+
+
+@pytest.fixture
+def annotated(tmp_path: Path) -> Iterator[answers.Answers]:
+    """An annotation by the loss: three positions of the calculator in a text, of which two have a call that gains more than 0."""
+    rows = [
+        ("math", "calculator", position, sample, "1 + 1", "2", "scored", gain)
+        for position, sample, gain in [(5, 0, -1.0), (5, 1, 2.0), (20, 0, 0.5), (40, 0, -0.5)]
+    ]
+    runs = Runs()
+    runs.add(
+        "generate", {}, write_annotation(tmp_path, rows), settings={"tool": {"calculator": {}}},
+        inputs={"annotation": Step("annotate", 1, {})}, corpus="texts.jsonl",
+    )  # fmt: skip
+    yield answers.Answers(runs.root, "positions")
+
+
+def test_a_draw_is_as_likely_as_the_loss_keeps_a_call(annotated: answers.Answers) -> None:
+    (row,) = position_tables.draws(annotated)
+    assert [row[name] for name in ("positions", "above 0", "kept by loss")] == ["3", "2", "1"]
+    assert (row["chance"], row["chance above 0"]) == ("0.333", "0.500")
+
+
+def test_kept_calls_are_counted_by_filter(
+    annotated: answers.Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(position_tables, "_spans", lambda: {"math": {"equals": [], "name": [(4, 5)]}})
+    (row,) = position_tables.kept(annotated)
+    assert (row["kept by"], row["calls"], row["harmful"], row["before a name or number"]) == (
+        "loss",
+        "1",
+        "0.0",
+        "100.0",
+    )
