@@ -99,6 +99,9 @@ class LanguageModel:
         chosen = loading.choose_dtype(dtype, loading.choose_device(device))
         return cls(*loading.load_placed(name, chosen, device), name)
 
+    def load(self) -> None:
+        """Nothing: it is loaded (`lazy.LazyLanguageModel` may not be)."""
+
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, nothing added; special tokens are plain text unless `reads_special_tokens`."""
         if not self.reads_special_tokens:
