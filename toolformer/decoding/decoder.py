@@ -186,7 +186,7 @@ class Decoder(Decoding):
         """Completions by the number of their request, as soon as they are finished."""
         queue = deque(self.begin(requests, strict))
         steps = Steps(
-            self, self._writer(requests), self.language_model.rows(shared_heads([row.ids for row in queue]))
+            self, self._writer(), self.language_model.rows(shared_heads([row.ids for row in queue]))
         )
         while steps.batch or queue or steps.ahead:
             ended = steps.fill(queue, self.size.value)
@@ -214,13 +214,14 @@ class Decoder(Decoding):
             for n in sorted(range(len(encoded)), key=lambda n: (-requests[n].limit, -len(encoded[n]), n))
         ]
 
-    def _writer(self, requests: Sequence[Request]) -> Writer:
-        sets = {tuple(request.keys(self.tools)) for request in requests}
+    def _writer(self) -> Writer:
         fallback = {key: other for key in self.tools if (other := self.how(key).fallback)}
         is_free = not self.constrain_tool_name
-        names = {
-            keys: ToolNames(self.language_model, self.tools, keys, fallback, is_free) for keys in sets if keys
-        }
+
+        @functools.cache
+        def names(keys: tuple[str, ...]) -> ToolNames:
+            return ToolNames(self.language_model, self.tools, keys, fallback, is_free)
+
         calling = {tool.name: self.how(key) for key, tool in self.tools.items()}
         return Writer(self.language_model, self.tools, calling, self.max_calls, names)
 

@@ -7,7 +7,7 @@ WRITING ── start token ──> NAMING ── name ──> CALLING ── arr
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -116,16 +116,16 @@ class Writer:
     calling: Mapping[str, Calling]
     """How each of them is called, by its name in calls."""
     max_calls: int
-    names: Mapping[tuple[str, ...], ToolNames]
-    """Tokens that may name a tool in a call, by the keys of the tools that a request may call."""
+    names: Callable[[tuple[str, ...]], ToolNames]
+    """What may name a tool in a call, of the keys of the tools that may be called; the same object for the same keys."""
 
     @functools.cached_property
     def _arrow_tokens(self) -> int:
         return arrow_tokens(self.language_model)
 
     def names_of(self, row: Row) -> ToolNames:
-        """Tokens that may name a tool in calls of this row."""
-        return self.names[tuple(row.request.keys(self.tools))]
+        """What may name a tool in calls of this row."""
+        return self.names(tuple(row.request.keys(self.tools)))
 
     def open_call(self, row: Row, logits: torch.Tensor) -> None:
         """Writes the start token of a call, chosen by these logits [vocabulary]."""
