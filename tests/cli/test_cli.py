@@ -462,3 +462,13 @@ def test_threads_wait_without_spinning_on_a_busy_machine(
     )
     assert done.stdout.splitlines()[-1] == f"policy {policy}"
     assert ("idle threads sleep" in done.stderr) == bool(policy)
+
+
+def test_a_command_ends_well_with_processes_of_joblib() -> None:
+    pytest.importorskip("joblib")
+    code = (
+        "import sys; from joblib.externals.loky import get_reusable_executor as pool; pool(1).submit(int).result(); "
+        "sys.argv = ['toolformer', '--version']; from toolformer.cli import main; main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=CONF.parent, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")

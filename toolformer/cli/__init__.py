@@ -94,7 +94,7 @@ def _end(code: int) -> None:
     if threading.active_count() == 1 and not psutil.Process().children():
         return
     for child in active_children():  # multiprocessing would wait for them
-        with contextlib.suppress(psutil.Error):  # a launcher's processes have no `kill` of their own
+        with contextlib.suppress(psutil.Error):  # joblib's have no `kill` of their own
             psutil.Process(child.pid).kill()
     wait(
         [start(atexit._run_exitfuncs)], EXIT_SECONDS
