@@ -9,7 +9,6 @@ import hashlib
 import json
 import logging
 import os
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,8 +25,6 @@ log = logging.getLogger(__name__)
 
 MOST_BYTES = 2**28
 """Largest download."""
-MOST_SECONDS = 3600.0
-"""Longest download; the next try resumes it."""
 SILENCE = 60.0
 """Seconds without a byte after which a server is given up."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -143,7 +140,7 @@ def _download(name: str, source: Address, folder: Path) -> Path:
 
 def _stream(name: str, url: str, part: Path) -> None:
     """Appends what is missing of a file to `part`, or writes it again if the server does not continue."""
-    begun, done = time.monotonic(), part.stat().st_size if part.exists() else 0
+    done = part.stat().st_size if part.exists() else 0
     headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={done}-"} if done else {})}
     with httpx2.stream("GET", url, headers=headers, timeout=SILENCE, follow_redirects=False) as response:
         if response.status_code == 416:  # nothing is missing
@@ -165,8 +162,6 @@ def _stream(name: str, url: str, part: Path) -> None:
                     raise UserError(
                         f"{name}: {url} is larger than {MOST_BYTES >> 20} MiB; make the file from another copy (docs/data.md)"
                     )
-                if time.monotonic() - begun > MOST_SECONDS:
-                    raise UserError(f"{name}: {url} takes more than {MOST_SECONDS / 60:g} minutes; {_ADVICE}")
                 file.write(chunk)
                 bar.update(len(chunk))
     if total is not None and done < total:

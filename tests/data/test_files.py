@@ -620,19 +620,6 @@ def test_a_table_of_results_has_the_columns_of_its_file(tmp_path: Path) -> None:
     assert read_table(path, ["text"]).to_pylist() == [{"text": "a"}, {"text": None}]
 
 
-@pytest.mark.parametrize("with_types", [True, False])
-def test_a_text_stored_once_for_many_rows_takes_little_memory(tmp_path: Path, with_types: bool) -> None:
-    text = pa.DictionaryArray.from_arrays(pa.array([0] * 128, pa.int32()), pa.array(["x" * 2**24]))
-    path = parquet(tmp_path / "c.parquet", {"text": text}, store_schema=with_types)
-    pool, usual = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
-    pa.set_memory_pool(pool)
-    try:
-        assert sum(len(document.text) for document in FileCorpus(path, "parquet")) == 2**31
-    finally:
-        pa.set_memory_pool(usual)
-    assert (pool.max_memory() or 0) < 2**29
-
-
 def test_a_text_that_is_not_utf_8_costs_its_row_only(tmp_path: Path) -> None:
     columns = {
         "text": pa.array([b"good", b"caf\xe9", b"late", b"also good"]).view(pa.string()),

@@ -15,7 +15,7 @@ import torch
 from huggingface_hub import constants
 from safetensors.torch import load, load_file, save, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
-from transformers import AutoConfig, AutoModelForCausalLM, MptConfig, PreTrainedTokenizerFast
+from transformers import AutoConfig, MptConfig, PreTrainedTokenizerFast
 from transformers import Gemma3Config as MultimodalGemma3
 
 from tests.build import Patch, t5_tokenizer, tiny_model, tiny_t5, tiny_tokenizer
@@ -129,23 +129,12 @@ def test_tied_weights_are_not_missing(copied: Path) -> None:
     LanguageModel.from_pretrained(copied)
 
 
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        {"num_hidden_layers": 10_000_000},
-        {"hidden_size": 10_000_000},
-        {"vocab_size": 10_000_000},
-        {"intermediate_size": 10_000_000},
-    ],
-)
-def test_sizes_beyond_the_weights_are_refused(sizes: dict[str, int], llama: Path, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", None)
+@pytest.mark.parametrize("sizes", [{"hidden_size": 64}, {"vocab_size": 1000}, {"intermediate_size": 16}])
+def test_sizes_that_are_not_the_weights_are_refused(sizes: dict[str, int], llama: Path) -> None:
     set_config(llama, **sizes)
-    ((key, value),) = sizes.items()
-    with pytest.raises(
-        UserError, match=rf"llama has {key}={value} in its config.json, but only [\d,]+ bytes"
-    ):
+    with pytest.raises(UserError, match=r"llama cannot be loaded .*do not belong together") as caught:
         LanguageModel.from_pretrained(llama)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from toolformer.annotation.results import SCHEMAS, with_decisions
 from toolformer.annotation.shards import CANDIDATES
 from toolformer.calls import ApiCall
 from toolformer.data.sampling import Sample, hash64
-from toolformer.errors import UserError
 from toolformer.evaluation.ladder.classes import CLASSES, RUNGS
 from toolformer.reporting import candidate_stats, plots, reader, samples_page
 from toolformer.reporting.annotation_tables import funnel as funnel_table
@@ -136,15 +135,6 @@ def test_five_times_the_candidates_take_no_more_memory(
 
     peak(100)  # what is imported at first use
     assert peak(15_000) < 1.3 * peak(3_000)
-
-
-def test_a_file_of_too_many_equal_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidate_stats, "MOST_OF_DOCUMENTS", 2**15)
-    files, name = write_annotation(tmp_path), "candidates.parquet"
-    rows = pq.read_table(files[name]).take(pa.array(np.zeros(2**17, dtype=np.int32)))
-    pq.write_table(rows, files[name])
-    with pytest.raises(UserError, match="make it again"):
-        candidate_stats.examples(files)
 
 
 CALL = ApiCall("Calculator", "1", "1").as_row()

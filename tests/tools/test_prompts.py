@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.build import Recorder
 from toolformer.errors import UserError
 from toolformer.jobs import instantiate
 from toolformer.jobs.config import Config, compose, validate
 from toolformer.jobs.config.schema import DemonstrationConfig
 from toolformer.tools.prompt_sets import OURS, PLACE, SETS, Prompt, check_prompt, find_prompt, read_prompt
+from toolformer.tools.user.describe import Description
 
 # Of fill("x"); each prompt was compared word for word with an appendix when its hash was taken: A.2 of the paper, and
 # the Vietnamese one.
@@ -46,9 +48,36 @@ GOOD = "Add calls:\n\nInput: 1 + 2 is 3.\nOutput: 1 + 2 is [Calculator(1 + 2)] 3
 
 @pytest.mark.parametrize("prompts", SETS)
 def test_every_prompt_of_a_set_shows_calls_of_its_tool(prompts: str, config: Config) -> None:
-    for key in config.tool:
+    keys = {path.stem for path in (OURS / prompts).glob("*.txt")}
+    assert keys == {"calculator", "calendar", "search", "qa", "translation"}, "the paper's tools alone"
+    for key in keys:
         prompt = find_prompt(prompts, key)
         assert prompt is not None and check_prompt(prompt, config.tool[key].name) is None
+
+
+def test_every_bundled_tool_has_a_prompt(config: Config) -> None:
+    assert all(instantiate.tool_settings(config, key).prompt.examples for key in config.tool)
+
+
+class Dice(Recorder):
+    """A tool that no set of prompts knows."""
+
+    name = "Dice"
+    description = Description("Roll dice", (("count", "The number of dice"),))
+    examples = ("Three dice showed [Dice(3) -> 11] 11 points.",)
+
+
+def test_a_class_has_a_prompt_of_its_description_and_examples(config: Config) -> None:
+    target = f"{__name__}.Dice"
+    tool = replace(config.tool["calculator"], name="Roll", prompt=None, implementation={"_target_": target})
+    prompt = instantiate.tool_settings(replace(config, tool={"dice": tool}), "dice").prompt
+    assert prompt.examples == (("Three dice showed 11 points.", "Three dice showed [Roll(3)] 11 points."),)
+    assert '"[Roll(count)]" where "count" is the number of dice' in prompt.instruction
+    shown = [DemonstrationConfig("It is 3.", "It is [Roll(1)] 3.")]
+    tool = replace(tool, instruction="Add dice:", demonstrations=shown)
+    assert instantiate.tool_settings(replace(config, tool={"dice": tool}), "dice").prompt.examples == (
+        ("It is 3.", "It is [Roll(1)] 3."),
+    )
 
 
 lines = st.text(alphabet="ab c.,()ü北[]:\"'", min_size=1, max_size=20).map(str.strip).filter(bool)

@@ -11,6 +11,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from tests.training.build import SETTINGS, Logs, interrupted, run, same_end, save_model
+from toolformer import storage
 from toolformer.errors import UserError
 from toolformer.training import checkpoints
 from toolformer.training.loop import PackedTrainer
@@ -100,6 +101,23 @@ def test_a_damaged_model_is_named_and_trained_again(
     assert logs.of("loss") == straight[1].of("loss") and again.sha256 == result.sha256
 
 
+def test_large_files_are_known_by_a_sample(
+    gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of which an earlier release stored the whole digest."""
+    monkeypatch.setattr(storage, "_PIECE", 64)
+    result, _ = run(gpt2_folder, tmp_path)
+    weights = result.model_path / "model.safetensors"
+    assert result.sha256[weights.name] == storage.sample_digest(weights) != storage.sha256(weights)
+    record = result.model_path / checkpoints.RECORD
+    for digest in (result.sha256[weights.name], storage.sha256(weights)):
+        change(record, sha256={**result.sha256, weights.name: digest})
+        assert checkpoints.damaged_file(result.model_path) is None
+    data = weights.read_bytes()
+    weights.write_bytes(data[:-1])
+    assert checkpoints.damaged_file(result.model_path) == weights.name
+
+
 def test_without_an_intact_best_checkpoint_training_starts_over(
     stopped: Path, straight: tuple[Any, Logs], gpt2_folder: Path, tmp_path: Path
 ) -> None:
@@ -183,7 +201,7 @@ def test_a_checkpoint_of_another_perplexity_is_refused(
 
     start: Any = AutoModelForCausalLM.from_pretrained(gpt2_folder).state_dict()
     monkeypatch.setattr(PackedTrainer, "_load_best_model", load)
-    with pytest.raises(UserError, match="the checkpoint of step 8 has a held-out perplexity of"):
+    with pytest.raises(UserError, match="is not the trained one of step 8 .its mean loss differs by"):
         run(gpt2_folder, tmp_path)
     assert not list(tmp_path.glob("model*"))
 

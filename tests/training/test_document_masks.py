@@ -9,7 +9,7 @@ from tests.training.build import CONTEXT, TEXTS, WINDOW, build_model
 from toolformer.errors import UserError
 from toolformer.training import attention
 from toolformer.training.data import IGNORED, PackedTexts, one_per_sequence, whole
-from toolformer.training.document_masks import KNOWN, choose_isolation, collator
+from toolformer.training.document_masks import KNOWN, Probe, collator
 from toolformer.training.tokens import tokenize
 
 EXPECTED = [
@@ -34,7 +34,7 @@ def packed_texts(tokenizer: Any) -> tuple[PackedTexts, PackedTexts]:
 
 def batch_of(model: Any, tokenizer: Any, texts: PackedTexts, isolation: Any) -> dict[str, torch.Tensor]:
     batch = collator(model, tokenizer, isolation, CONTEXT)([texts[n] for n in range(len(texts))])
-    batch.pop("kinds")
+    del batch["kinds"], batch["targets"]
     return batch
 
 
@@ -50,8 +50,10 @@ def test_a_packed_batch_has_the_loss_of_its_documents_alone(
     name: str, attention: str, isolation: Any, tokenizer: Any
 ) -> None:
     model = build_model(name, attention)
-    assert choose_isolation(model, CONTEXT, rows=4) == isolation
+    probe = Probe(model, CONTEXT, rows=4)
+    assert probe.isolation() == isolation
     assert KNOWN.get(model.config.model_type, isolation) == isolation
+    assert model.config.model_type not in KNOWN or probe.has_separate_head()
     packed, separate = packed_texts(tokenizer)
     rows = [{key: value[None] for key, value in separate[n].items()} for n in range(len(separate))]
     alone = sum(summed_loss(model, {key: row[key] for key in ("input_ids", "labels")}) for row in rows)
@@ -77,7 +79,7 @@ def test_loss_and_gradients_are_those_of_the_documents_alone(
     ):  # fmt: skip
         model = build_model(name, way)
         if by_document:
-            assert choose_isolation(model, CONTEXT, rows=4, by_document=True) == "positions"
+            assert Probe(model, CONTEXT, rows=4).isolation(by_document=True) == "positions"
             attend.reset_mock()
         loss = model(**batch_of(model, tokenizer, texts, isolation), use_cache=False).loss
         loss.backward()
@@ -108,23 +110,23 @@ def test_positions_that_scale_with_the_batch_take_one_text() -> None:
     factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "original_max_position_embeddings": 24}
     rope = {"rope_type": "longrope", "rope_theta": 10_000.0, **factors}
     model = build_model("phi3", "sdpa", rope_parameters=rope, original_max_position_embeddings=24)
-    assert choose_isolation(model, 24, rows=8) == "positions"
-    assert choose_isolation(model, 32, rows=1) == "single"
+    assert Probe(model, 24, rows=8).isolation() == "positions"
+    assert Probe(model, 32, rows=1).isolation() == "single"
     with pytest.raises(
         UserError, match="micro_batch_size=1, or lower trainer.sequence_length to at most 24, original_max"
     ):
-        choose_isolation(model, 25, rows=2)
+        Probe(model, 25, rows=2).isolation()
 
 
 def test_a_small_leak_is_a_leak() -> None:
     """Llama 4 scales some layers' queries by how far a token is from the sequence's first one, whatever its position."""
     model = build_model("llama4_text", floor_scale=WINDOW, attn_scale=0.05, no_rope_layers=[1, 0])
-    assert choose_isolation(model, 32, rows=1) == "single"
+    assert Probe(model, 32, rows=1).isolation() == "single"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rounding_is_not_a_leak(dtype: torch.dtype) -> None:
-    assert choose_isolation(build_model("mixtral").to(dtype), CONTEXT, rows=2) == "positions"
+    assert Probe(build_model("mixtral").to(dtype), CONTEXT, rows=2).isolation() == "positions"
 
 
 def kernel(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bounds: Any, *_: Any) -> torch.Tensor:
@@ -169,6 +171,6 @@ def test_a_kernel_is_tried_in_the_shapes_of_the_model(
     monkeypatch.setattr(attention, "_kernel_problem", problem)
     monkeypatch.setattr(attention, "_has_kernel", lambda device: True)
     model = build_model("qwen2", "sdpa")
-    assert choose_isolation(model, 32, 2, by_document=True, dtype=torch.bfloat16) == "positions"
+    assert Probe(model, 32, 2).isolation(by_document=True, dtype=torch.bfloat16) == "positions"
     assert tried == [(2, 1, 8, torch.bfloat16, torch.device("cpu"))]
     assert model.config._attn_implementation == "sdpa" and "too old a GPU" in caplog.text

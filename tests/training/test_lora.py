@@ -19,7 +19,10 @@ pytest.importorskip("peft")
 
 def adapted(name: str, dtype: torch.dtype) -> Any:
     """A model whose adapters have an effect."""
-    model = lora.with_adapters(build_model(name).to(dtype), 4, None)
+    model = build_model(name)
+    for parameter in model.parameters():
+        parameter.data = parameter.to(dtype)
+    model = lora.with_adapters(model, 4, None)
     torch.manual_seed(1)
     for parameter_name, parameter in model.named_parameters():
         if ".lora_B." in parameter_name:
@@ -29,32 +32,18 @@ def adapted(name: str, dtype: torch.dtype) -> Any:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["gpt2", "llama", "mixtral"])
-def test_merging_is_exact_and_leaves_the_model_as_it_is(
+def test_the_saved_model_has_the_logits_of_the_adapted_one(
     name: str, dtype: torch.dtype, tmp_path: Path
 ) -> None:
+    """In float32: the frozen weights may be bfloat16, and lose nothing."""
     model = adapted(name, dtype)
-    before = {key: value.clone() for key, value in model.state_dict().items()}
-    lora.save_merged(model, tmp_path)
-    merged = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).state_dict()
-    expected = copy.deepcopy(model).float().merge_and_unload().state_dict()
-    assert merged.keys() == expected.keys()
-    assert all(torch.equal(merged[key], expected[key]) for key in expected)
-    after = model.state_dict()
-    assert all(
-        torch.equal(after[key], before[key]) and after[key].dtype == before[key].dtype for key in before
-    )
-
-
-@pytest.mark.parametrize("name", ["gpt2", "mixtral"])
-def test_weights_in_several_files_are_those_in_one(name: str, tmp_path: Path) -> None:
-    model = adapted(name, torch.float32)
-    lora.save_merged(model, tmp_path / "one")
-    lora.save_merged(model, tmp_path / "several", shard=1)
-    assert len(list((tmp_path / "several").glob("model-*-of-*.safetensors"))) > 2
-    one, several = (
-        AutoModelForCausalLM.from_pretrained(tmp_path / kind).state_dict() for kind in ("one", "several")
-    )
-    assert one.keys() == several.keys() and all(torch.equal(one[key], several[key]) for key in one)
+    ids = torch.arange(2, 40)[None]
+    with torch.no_grad():
+        expected = copy.deepcopy(model).float()(input_ids=ids).logits
+        lora.save_merged(model, tmp_path)
+        saved: Any = AutoModelForCausalLM.from_pretrained(tmp_path)
+        torch.testing.assert_close(saved(input_ids=ids).logits, expected, rtol=1e-4, atol=1e-4)
+    assert saved.dtype == torch.float32
 
 
 @pytest.mark.parametrize("name", ["gpt2", "mixtral"])
@@ -120,11 +109,8 @@ def test_a_real_model_in_bfloat16_takes_adapters() -> None:
 
 
 def test_adapters_that_cannot_be_merged_are_refused(tmp_path: Path) -> None:
-    for name, message in {
-        "llama4_text": "takes no adapters .*dtype",
-        "jamba": "merging .*% of .* is lost",
-    }.items():
-        with pytest.raises(
-            UserError, match=f"^trainer.lora_rank: .*{message}.*; leave trainer.lora_rank out"
-        ):
-            run(save_model(name, tmp_path / name), tmp_path / "out", replace(SETTINGS, lora_rank=4))
+    folder = save_model("llama4_text", tmp_path / "model")
+    with pytest.raises(
+        UserError, match="^trainer.lora_rank: .*takes no adapters .*; leave trainer.lora_rank out"
+    ):
+        run(folder, tmp_path / "out", replace(SETTINGS, lora_rank=4))

@@ -298,6 +298,8 @@ def _run_job(flags: Collection[str], job: HydraJob) -> list[Run]:
     from toolformer.jobs.plan import plan
 
     done, jobs = show_plan(plan("run", job.overrides), flags)
+    if not flags and not done:
+        _log_estimate(jobs[0].config)
     return [] if flags else execute(jobs, done, job.sweep or title_of("run", job.overrides))
 
 
@@ -326,6 +328,21 @@ def show_plan(jobs: Sequence[Job], flags: Collection[str]) -> tuple[dict[str, Ru
         _print(estimate(missing))
     check_data(missing)
     return done, jobs
+
+
+def _log_estimate(config: Config) -> None:
+    """Logs how long an experiment whose work is known will take on this processor, measured in a third of a second."""
+    from toolformer.lm.loading import choose_device, choose_dtype, dtype_name
+    from toolformer.lm.rate import teraflops
+
+    run, lm = config.run, config.lm
+    if run.minutes is None or run.teraflops is None or choose_device(lm.device) != "cpu":
+        return
+    rate = teraflops(choose_dtype(lm.dtype, "cpu"))
+    log.info(
+        "%s: about %.0f minutes on this processor, if nothing else uses it (%.2g TFLOP/s in %s)",
+        config.name, run.minutes + run.teraflops / rate / 60, rate, dtype_name(lm.dtype, lm.device),
+    )  # fmt: skip
 
 
 def _check_tools(configs: Sequence[Config], flags: Collection[str]) -> None:

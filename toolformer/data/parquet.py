@@ -9,8 +9,6 @@ from toolformer.data.jsonl import LONGEST, TOO_LONG
 from toolformer.data.row_corpus import Rows, broken_off, unreadable
 
 _ROWS = 64
-BATCH_BYTES = 2**27
-"""Bytes of a batch of rows, if each of them held the largest cell that its row group can have."""
 _BUFFER = 2**20
 
 
@@ -38,8 +36,7 @@ def read_parquet(path: Path, fields: Fields, key: str, known: dict[str, None]) -
                 return
             number = 0
             try:
-                size = batch_rows(file, list(paths), _ROWS)
-                for batch in file.iter_batches(size, columns=list(paths), use_threads=False):
+                for batch in file.iter_batches(_ROWS, columns=list(paths), use_threads=False):
                     columns = (_values(batch, path) for path in paths.values())
                     for row in zip(*columns, strict=True):
                         number += 1
@@ -62,26 +59,6 @@ def read_table(source: Path | Any, columns: Sequence[str] | None = None) -> Any:
 
     with pq.ParquetFile(source) as file:
         return file.read(columns)
-
-
-def batch_rows(file: Any, columns: Sequence[str], most: int) -> int:
-    """How many rows of these columns to read at a time: `most`, or fewer where `BATCH_BYTES` could be exceeded.
-
-    A row group stores a value once that all its rows may share, so that each of its cells may be as large as its column.
-    """
-    metadata, schema = file.metadata, file.schema
-    # Values of fixed size are as large as they look.
-    texts = [
-        at
-        for at in range(len(schema))
-        if schema.column(at).physical_type == "BYTE_ARRAY"
-        and any(f"{schema.column(at).path}.".startswith(f"{name}.") for name in columns)
-    ]
-    groups = map(metadata.row_group, range(metadata.num_row_groups))
-    largest = max(
-        (sum(group.column(at).total_uncompressed_size for at in texts) for group in groups), default=0
-    )
-    return int(max(1, min(most, BATCH_BYTES // max(1, largest))))
 
 
 def _path(schema: Any, name: str) -> list[str]:

@@ -32,6 +32,18 @@ def with_name(sentences: Sequence[str], name: str) -> list[str]:
     return renamed
 
 
+def demonstrations(sentences: Sequence[str]) -> list[tuple[str, str]]:
+    """Sentences with one call each as demonstrations of a prompt: without the call, and with the call without its result."""
+    pairs = []
+    for sentence in sentences:
+        before, _, rest = sentence.partition(START)
+        end = call_end(rest)
+        call = replace(parse(START + rest[:end]), result=None)
+        after = rest[end:]
+        pairs.append((f"{before}{after}".strip(), f"{before}{linearise(call)}{after}"))
+    return pairs
+
+
 def described(name: str, summary: str, calls: Sequence[str]) -> list[str]:
     """Sentences for a tool from its summary and calls with results, `square(3) -> 9`; CallSyntaxError if one is malformed."""
     sentences = []

@@ -20,7 +20,7 @@ from toolformer.reporting.formatting import title_of
 from toolformer.reporting.select import scores
 from toolformer.results import Results, Run
 from toolformer.results.provenance import model_name
-from toolformer.storage import atomic_write, sha256
+from toolformer.storage import atomic_write, has_digest
 from toolformer.training.checkpoints import RECORD, read_json
 
 log = logging.getLogger(__name__)
@@ -34,8 +34,6 @@ FILES = (
     *("sentencepiece.bpe.model", "chat_template.jinja", "chat_template.json"),
 )
 """Its other files that are exported, by name: no pickles, no code, nothing else that lies there."""
-MOST_ROUNDS = 20
-"""Trainings that a lineage is followed over."""
 
 
 def export_model(results: Results, run: Run, folder: Path) -> list[Run]:
@@ -94,7 +92,7 @@ def _check(made: Path, recorded: Any, run: Run) -> None:
     """UserError if the copied weights are not those that the training saved."""
     digests = recorded if isinstance(recorded, Mapping) else {}
     for path in made.glob("*.safetensors"):
-        if digests.get(path.name) != sha256(path):
+        if not has_digest(path, digests.get(path.name)):
             raise UserError(
                 f"export: {path.name} of train run {run.id[:8]} is damaged; train it again: {run.command}"
             )
@@ -103,13 +101,12 @@ def _check(made: Path, recorded: Any, run: Run) -> None:
 def _trainings(results: Results, run: Run) -> list[Run]:
     """The run, after those whose models it was trained from in turn (rounds of self-training)."""
     chain = [run]
-    while len(chain) <= MOST_ROUNDS:
+    while True:
         base = Path(str(chain[0].setting("model", "")))
         try:
             chain.insert(0, results.get(base.parent.name))
         except UserError:  # not a run's folder
-            break
-    return chain
+            return chain
 
 
 def _card(results: Results, run: Run, evaluations: Sequence[Run]) -> str:

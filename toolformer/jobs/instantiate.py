@@ -25,6 +25,7 @@ from toolformer.decoding import examples
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError, one_line
 from toolformer.jobs.config import Config, CorpusConfig
+from toolformer.jobs.config.schema import ToolConfig
 from toolformer.jobs.config.tool_sources import FUNCTION, MCP
 from toolformer.jobs.versions import VERSIONS
 from toolformer.results import Dataset, Results
@@ -33,11 +34,11 @@ from toolformer.storage import content_digest
 from toolformer.tools import prompt_sets
 from toolformer.tools.base import Tool
 from toolformer.tools.cache import ResultCache
-from toolformer.tools.identity import cache_key, check_files
+from toolformer.tools.identity import cache_key, check_files, class_named
 from toolformer.tools.needs import check_needs, described
 from toolformer.tools.prompt_sets import Prompt
 from toolformer.tools.runtime import Limits, ToolRuntime
-from toolformer.tools.user.describe import Description
+from toolformer.tools.user.describe import Description, instruction
 from toolformer.tracking import MlflowLogger
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def log_departures(config: Config) -> None:
 
 
 def _prompt(config: Config, key: str) -> Prompt:
-    """The tool's own prompt if it is given one, else the one of the set."""
+    """The tool's own prompt if it is given one, else the one of the set, else one of its class's description and examples."""
     if config.prompts == prompt_sets.NO_SET:
         if "lift" in (config.propose.rank, config.tool[key].rank):
             raise UserError(
@@ -200,12 +201,21 @@ def _prompt(config: Config, key: str) -> Prompt:
         )
     else:
         label = str(prompt_sets.prompt_path(config.prompts, tool.prompt or key))
-        prompt = prompt_sets.find_prompt(config.prompts, tool.prompt or key)
+        prompt = prompt_sets.find_prompt(config.prompts, tool.prompt or key) or _prompt_of_class(tool)
     if prompt is None:
         raise UserError(f"tool.{key}.prompt: there is no {label}; give one, or leave the tool out")
     if reason := prompt_sets.check_prompt(prompt, tool.name):
         raise UserError(f"{label}: {reason}")
     return prompt
+
+
+def _prompt_of_class(tool: ToolConfig) -> Prompt | None:
+    """The prompt of a tool that no set has: its class's description, and its examples without their results."""
+    description = getattr(class_named(str(tool.implementation.get("_target_", ""))), "description", None)
+    sentences = examples.of_tool(tool.implementation, tool.name)
+    if not isinstance(description, Description) or not sentences:
+        return None
+    return Prompt(instruction(tool.name, description), tuple(examples.demonstrations(sentences)))
 
 
 def decoder(config: Config, model: str) -> Decoder:

@@ -380,7 +380,8 @@ def load_weights(
     """
     location = locate(name_or_path)
     if location.folder:
-        model_files.check_weights(location.folder, load_config(name_or_path), name_or_path)
+        load_config(name_or_path)  # refuses a model with code of its own
+        model_files.check_weights(location.folder, name_or_path)
     placed: dict[str, Any] = {}
     if spread:  # without a place in main memory, to which Accelerate would move what does not fit
         free = {number: torch.cuda.mem_get_info(number)[0] for number in range(gpus())}

@@ -1,6 +1,5 @@
 """What a model's folder holds, looked at before anything is built: whether its weights and tokenizer can be loaded, what to
-do with those that cannot, and whether the weights are large enough for the sizes that its configuration names. And a loaded
-model: whether its weights are all that the configuration names, no others, and numbers.
+do with those that cannot. And a loaded model: whether its weights are all that the configuration names, no others, and numbers.
 """
 
 import json
@@ -23,17 +22,6 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 """Weights that are loaded: safetensors, and PyTorch's own files as data (`weights_only`)."""
 OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack", "*.onnx", "*.pkl")
 TOKENIZERS = ("tokenizer*", "vocab.*", "*.model", "*.tiktoken")
-LAYERS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers")
-WIDTHS = (
-    "vocab_size",
-    "intermediate_size",
-    "ffn_dim",
-    "n_inner",
-    "d_ff",
-    "encoder_ffn_dim",
-    "decoder_ffn_dim",
-)
-EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 _POINTER = b"version https://git-lfs.github.com/"
 # The names under which Transformers saves weights: one file, or several with their number.
 _SAVED = re.compile(r"(?:pytorch_)?model(?:-\d+-of-(\d+))?\.(safetensors|bin)")
@@ -168,17 +156,14 @@ def _is_same(first: torch.Tensor, second: torch.Tensor) -> bool:
     return torch.allclose(first.float(), second.float(), rounding, rounding * 1e-5, equal_nan=True)
 
 
-def check_weights(folder: Path, config: Any, name: str) -> None:
-    """UserError for a folder without weights that can be loaded, with two sets of them, or with too few for its configuration."""
+def check_weights(folder: Path, name: str) -> None:
+    """UserError for a folder without weights that can be loaded, or with two sets of them."""
     _check_formats_agree(folder, name)
-    size = sum(path.stat().st_size for pattern in WEIGHTS for path in folder.glob(pattern))
-    if not size:
+    if not any(path.stat().st_size for pattern in WEIGHTS for path in folder.glob(pattern)):
         advice = "copy or download its *.safetensors or pytorch_model.bin into it"
         if _has(folder, OTHER_WEIGHTS):
             advice = "convert what it has: load it where it was made, and save it with save_pretrained"
         raise UserError(f"model: {name} has no weights that can be read safely; {advice}")
-    for part in (config, *(getattr(config, key, None) for key in getattr(config, "sub_configs", ()))):
-        _check_sizes(part, size, name)
 
 
 def check_tokenizer(folder: Path, name: str) -> None:
@@ -259,28 +244,6 @@ def advice(folder: Path) -> str:
     if kind := _quantisation(folder):
         return f"its weights are quantised ({kind}): install what reads them, or name the model that is not quantised"
     return "its files are damaged or do not belong together: copy or download them again, or train it again"
-
-
-def _check_sizes(config: Any, size: int, name: str) -> None:
-    """UserError if a weight matrix of a configuration has more numbers than the weights have bytes.
-
-    A layer holds at least the square of the hidden size: a hundredth of what real ones hold, and enough to refuse a
-    number of layers that would take hours to build.
-    """
-    hidden = _number(config, "hidden_size")
-    needed = {key: _number(config, key) * max(hidden, 1) for key in (*WIDTHS, *EXPERTS)}
-    needed |= {key: _number(config, key) * max(hidden, 1) ** 2 for key in LAYERS}
-    for key, count in {"hidden_size": hidden**2, **needed}.items():
-        if count > size:
-            raise UserError(
-                f"model: {name} has {key}={_number(config, key)} in its config.json, but only {size:,} bytes of weights; "
-                "its files do not belong together: copy or download the folder again"
-            )
-
-
-def _number(config: Any, key: str) -> int:
-    value = getattr(config, key, None)
-    return value if isinstance(value, int) else 0
 
 
 def _quantisation(folder: Path) -> str | None:

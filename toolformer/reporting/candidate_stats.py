@@ -19,8 +19,7 @@ from toolformer.annotation.merge import BELOW, LEAKS, NOT_DRAWN
 from toolformer.annotation.results import LEAK, calls_as_structs
 from toolformer.annotation.score import PAPER
 from toolformer.calls import ApiCall, linearise
-from toolformer.data.parquet import batch_rows, read_table
-from toolformer.errors import UserError
+from toolformer.data.parquet import read_table
 from toolformer.reporting import paper
 from toolformer.reporting.data import Annotation
 from toolformer.reporting.table import Passage
@@ -36,7 +35,6 @@ CONTEXT = 110  # characters of text shown on either side of a call
 LONGEST_CALL = 260  # characters
 BINS = 40
 ROWS = 2**14  # of a file that are in memory at a time
-MOST_OF_DOCUMENTS = 2**18  # rows of the documents that are looked at together
 _KEY = ["doc_id", "tool", "position", "sample"]
 _LOOKED_AT = 300  # rows at either end of the gains, among which examples are chosen
 _BEST = [("gain", "descending"), *((name, "ascending") for name in ("doc_id", "position", "sample"))]
@@ -53,7 +51,7 @@ def batches(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
     with pq.ParquetFile(path, pre_buffer=False) as file:
         is_earlier = "call" in columns and pa.types.is_string(file.schema_arrow.field("call").type)
         read = [*({*columns} - {"written"}), "call_input", "result"] if is_earlier else list(columns)
-        for batch in file.iter_batches(batch_rows(file, read, ROWS), columns=read):
+        for batch in file.iter_batches(ROWS, columns=read):
             table = pa.Table.from_batches([batch])
             yield calls_as_structs(table).select(columns) if is_earlier else table
 
@@ -67,8 +65,6 @@ def by_document(
     """Likewise, all of a document in one table: `columns` made of those that are read, of the rows `where` holds."""
     carried: list[pa.Table] = []
     for batch in batches(path, read):
-        if sum(map(len, carried)) > MOST_OF_DOCUMENTS:
-            raise _too_many(path)
         table = pa.concat_tables([*carried, ds.dataset(batch).to_table(columns=columns, filter=where)])
         # The rows of a document are adjacent: more of the last one's may follow.
         last = pc.index(table["doc_id"], table["doc_id"][-1]).as_py() if len(table) else 0
@@ -90,14 +86,7 @@ def of_documents(path: Path, columns: Sequence[str], ids: Iterable[str]) -> list
     rows: list[Row] = []
     for table in batches(path, columns):
         rows += table.filter(pc.is_in(table["doc_id"], chosen)).to_pylist()
-        if len(rows) > MOST_OF_DOCUMENTS:
-            raise _too_many(path)
     return rows
-
-
-def _too_many(path: Path) -> UserError:
-    rows = f"more than {MOST_OF_DOCUMENTS:,} rows of a few documents"
-    return UserError(f"{path} holds {rows}, more than an annotation makes; make it again")
 
 
 def texts(files: Files, ids: Iterable[str]) -> dict[str, Row]:

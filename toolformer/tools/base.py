@@ -94,7 +94,8 @@ class Tool(Part, ABC):
     description: Description | None = None
     """Its author's description, if there is one."""
     examples: tuple[str, ...] = ()
-    """Sentences with a call and its result, for a model that was not trained to call it (`system=prompted`).
+    """Sentences with a call and its result, for a model that was not trained to call it (`system=prompted`), and for the few-shot
+    prompt of a class that has a `description`, where no set of prompts has one for it.
 
     Without any they are made of the examples in `description`.
     """

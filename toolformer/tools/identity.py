@@ -174,10 +174,10 @@ def model_state(name: str) -> dict[str, Any]:
     return {"files": model_files(folder)} if folder.is_dir() else {"model": name}
 
 
-def model_files(folder: Path) -> dict[str, str]:
-    """The SHA-256 of the files of a model's folder that decide its answers, by name."""
+def model_files(folder: Path, known: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The SHA-256 of the files of a model's folder that decide its answers, by name; of `known` ones the digest given there."""
     models = (file for file in sorted(folder.iterdir()) if file.suffix in MODEL_FILES and file.is_file())
-    return {file.name: content_digest(file) for file in models}
+    return {file.name: (known or {}).get(file.name) or content_digest(file) for file in models}
 
 
 def class_named(target: str) -> Any:

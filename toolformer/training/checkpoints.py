@@ -5,15 +5,15 @@
 | `checkpoints/checkpoint-STEP` | `complete.json` is written, last | the Trainer's checkpoint: weights, optimizer, random states |
 | `model` | it has its name | the model with the lowest held-out perplexity; the checkpoints are removed |
 
-`complete.json`, and `training.json` in the model's folder, hold the SHA-256 of the other files: a damaged checkpoint is skipped,
+`complete.json`, and `training.json` in the model's folder, hold a digest of each other file, of large ones of a sample: a file
+that is missing, cut short or another one is found, and no file of weights is read whole for it. A damaged checkpoint is skipped,
 a damaged model is trained again.
 """
 
 import json
 import logging
 import shutil
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,16 +24,16 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from toolformer.errors import UserError, one_line
-from toolformer.storage import atomic_write, sha256, sync, writing
+from toolformer.storage import atomic_write, has_digest, sample_digest, sync, writing
 from toolformer.tools.identity import MODEL_FILES, model_files
 from toolformer.training.settings import TrainingResult
 
 log = logging.getLogger(__name__)
 
 MANIFEST = "complete.json"
-"""Written last into a checkpoint: its files' hashes, and the seconds of training so far."""
+"""Written last into a checkpoint: its files' digests, and the seconds of training so far."""
 RECORD = "training.json"
-"""Written last into a model: how it was trained, and its files' hashes."""
+"""Written last into a model: how it was trained, and its files' digests."""
 MODEL, CHECKPOINTS = "model", "checkpoints"
 """The folders of the finished model and of the checkpoints."""
 _OWNER = "run.json"
@@ -51,19 +51,18 @@ def checkpoint_folder(checkpoints: Path, step: int) -> Path:
 
 
 def write_last(folder: Path, name: str, record: dict[str, Any]) -> None:
-    """Writes a JSON file with the SHA-256 of a folder's files into it, once those have reached the disk."""
+    """Writes a JSON file with the digests of a folder's files into it, once those have reached the disk."""
     for path in (*folder.rglob("*"), folder):
         sync(path)
-    atomic_write(folder / name, _encoded({**record, "sha256": hashes(folder)}))
+    digests = {file_name: sample_digest(file) for file_name, file in _files(folder).items()}
+    atomic_write(folder / name, _encoded({**record, "sha256": digests}))
 
 
-def hashes(folder: Path) -> dict[str, str]:
-    """The SHA-256 of a folder's files, except manifest and record."""
+def _files(folder: Path) -> dict[str, Path]:
+    """A folder's files by name, except manifest and record."""
     excluded = (folder / MANIFEST, folder / RECORD)
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path not in excluded)
-    names = (str(path.relative_to(folder)) for path in files)
-    with ThreadPoolExecutor() as pool:
-        return dict(zip(names, pool.map(sha256, files), strict=True))
+    return {str(path.relative_to(folder)): path for path in files}
 
 
 def latest_intact(checkpoints: Path) -> Path | None:
@@ -71,11 +70,10 @@ def latest_intact(checkpoints: Path) -> Path | None:
 
     Damaged ones are logged. Loading those could run code: DeepSpeed unpickles its files.
     """
+    remove_incomplete(checkpoints)
     intact: dict[int, Path] = {}
     for checkpoint in checkpoints.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-        if not (checkpoint / MANIFEST).is_file():  # the process ended while it was saved
-            _remove(checkpoint)
-        elif damaged := _damaged_checkpoint(checkpoint):
+        if damaged := _damaged_checkpoint(checkpoint):
             log.warning(
                 "training: %s is damaged (%s is not what was saved); resuming from the previous checkpoint, or from the start",
                 *(checkpoint, damaged),
@@ -100,11 +98,13 @@ def _damaged_checkpoint(checkpoint: Path) -> str | None:
 
 
 def _damaged(folder: Path, record: dict[str, Any], all_files: bool = False) -> str | None:
-    """A file whose hash is not that of the record; with `all_files` also one that the record lacks."""
-    listed, actual = record.get("sha256"), hashes(folder)
+    """A file that has not its digest of the record, or is gone; with `all_files` also one that the record lacks."""
+    listed, files = record.get("sha256"), _files(folder)
     listed = listed if isinstance(listed, dict) else {}
-    names = sorted({*listed, *(actual if all_files else ())})
-    return next((name for name in names if listed.get(name) != actual.get(name)), None)
+    names = sorted({*listed, *(files if all_files else ())})
+    return next(
+        (name for name in names if name not in files or not has_digest(files[name], listed.get(name))), None
+    )
 
 
 def check_intact(model: Path) -> None:
@@ -122,17 +122,17 @@ def has_weights(model: Path) -> bool:
 
 
 def deciding_files(model: Path) -> dict[str, str]:
-    """The SHA-256 of the files that decide a model's answers, by name: as its training saved them, where some are gone."""
+    """Digests of the files that decide a model's answers, by name: those of its training, also of files that are gone."""
     saved = {
         name: digest
         for name, digest in _saved(model).items()
         if Path(name).suffix in MODEL_FILES and "/" not in name
     }
-    return model_files(model) | saved
+    return model_files(model, saved) | saved
 
 
 def _saved(model: Path) -> dict[str, str]:
-    """The SHA-256 of the files that a training saved, by name; empty without a record."""
+    """Digests of the files that a training saved, by name; empty without a record."""
     listed = read_json(model / RECORD).get("sha256")
     return listed if isinstance(listed, dict) else {}
 
@@ -181,17 +181,24 @@ def check_owner(checkpoints: Path, owner: dict[str, Any]) -> None:
         atomic_write(checkpoints / _OWNER, _encoded(owner))
 
 
+def remove_incomplete(checkpoints: Path) -> None:
+    """Removes checkpoints that were not completed: the process ended while they were saved."""
+    for checkpoint in checkpoints.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        if not (checkpoint / MANIFEST).is_file():
+            _remove(checkpoint)
+
+
 @contextmanager
-def saving(partial: Path) -> Iterator[None]:
-    """Turns a failed write into a UserError, and removes `partial`."""
-    with writing(partial):
+def saving(path: Path, clean_up: Callable[[Path], None]) -> Iterator[None]:
+    """Turns a failed write to a folder into a UserError, and calls `clean_up` on the folder."""
+    with writing(path):
         try:
             yield
         except Exception as error:
             is_write = any(text in str(error) for text in _WRITE_FAILURES)
             if not (is_write or isinstance(error, OSError | SafetensorError)):
                 raise
-            shutil.rmtree(partial, ignore_errors=True)
+            clean_up(path)
             is_cut_short = any(text in str(error) for text in _CUT_SHORT)
             reason = "the write was cut short, as by a full disk" if is_cut_short else one_line(error, 120)
             raise OSError(reason) from error

@@ -18,7 +18,8 @@ from transformers.masking_utils import create_masks_for_generate
 from toolformer.errors import UserError
 from toolformer.training import attention
 from toolformer.training.data import IGNORED, Layout, PackedTexts
-from toolformer.training.tokens import TokenizedTexts
+from toolformer.training.losses import head
+from toolformer.training.tokens import RESULT, TokenizedTexts
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ KNOWN: dict[str, Isolation] = {
     "gpt_oss": "mask",
     **dict.fromkeys(_BY_POSITIONS, "positions"),
 }
-"""By `model_type`, for weights that DeepSpeed has spread over processes, which cannot be tried."""
+"""By `model_type`, for weights that DeepSpeed has spread over processes, which cannot be tried; their heads are separate."""
 
 # How far rounding may move logits, as a share of their standard deviation: in one of a thousand tokens it chooses another one
 # of two equally good experts.
@@ -45,7 +46,8 @@ _COMPARED = 256
 class Collator:
     """Pads sequences on the right to one length; padding is one more document, which is not a target.
 
-    Returns `input_ids`, `labels`, `kinds` [batch, tokens]; `position_ids` [batch, tokens] unless isolation is `single`;
+    Returns `input_ids`, `labels`, `kinds` [batch, tokens]; `targets` [batch, tokens], the tokens whose losses are computed: the
+    labels, and results even where these are not trained on; `position_ids` [batch, tokens] unless isolation is `single`;
     `attention_mask` if isolation is `mask`: [batch, 1, tokens, tokens], or such a mask for each type of layer. A causal
     model's real tokens never see padding on their right, so that no mask is needed for it.
     """
@@ -71,6 +73,7 @@ class Collator:
             for key, tensor in batch.items():
                 tensor[row, :length] = sequence[key]
             batch["position_ids"][row, length:] = torch.arange(size - length)
+        batch["targets"] = batch["labels"].where(batch["kinds"] != RESULT, batch["input_ids"])
         if self.isolation == "mask":
             like = torch.empty(*shape, 0)
             batch["attention_mask"] = create_masks_for_generate(
@@ -87,43 +90,6 @@ def collator(model: Any, tokenizer: Any, isolation: Isolation, size: int | None 
     return Collator(int(pad_id), isolation, None if isolation == "single" else size, model.config)
 
 
-@torch.no_grad()
-def choose_isolation(
-    model: Any, size: int, rows: int, by_document: bool = False, dtype: torch.dtype = torch.float32
-) -> Isolation:
-    """The way this model keeps documents apart: packed documents have the logits that they have alone, but for rounding.
-
-    Args:
-        model: in evaluation mode.
-        size: tokens per sequence: tried documents fill one, because of attention windows, chunks and scaled positions.
-        rows: sequences per batch.
-        by_document: whether to attend within each document without a mask, where the model allows it.
-        dtype: of training's matrix products.
-
-    UserError if the model reads a text differently beside another row.
-    """
-    model_type = str(getattr(model.config, "model_type", ""))
-    if any(parameter.numel() == 0 for parameter in model.parameters()):
-        return KNOWN.get(model_type, "single")
-    probe = _Probe(model, size, rows)
-    if probe.passes("positions"):
-        before = getattr(model.config, "_attn_implementation", None)
-        if by_document and before == "sdpa":
-            model.set_attn_implementation(attention.NAME)
-            if not probe.passes("positions") or not attention.kernel_works(model, dtype):
-                model.set_attn_implementation(before)
-        return "positions"
-    if probe.passes("mask"):
-        return "mask"
-    log.warning("%s cannot keep packed documents apart: one document per sequence instead", model_type)
-    if rows > 1 and not probe.passes("single"):
-        raise UserError(
-            f"model: {model_type} reads a short text differently in one batch with a text of {size} tokens; set "
-            f"trainer.micro_batch_size=1, or lower trainer.sequence_length{_windows(model.config, size)}"
-        )
-    return "single"
-
-
 def _windows(config: Any, size: int) -> str:
     """The shortest length of texts that the configuration treats in its own way, for a message."""
     windows = {
@@ -135,11 +101,24 @@ def _windows(config: Any, size: int) -> str:
     return f" to at most {windows[key]}, {key} of its config.json" if key else ""
 
 
-class _Probe:
-    """Documents of several lengths, two filling a sequence, and the logits that each has alone."""
+class Probe:
+    """What training does otherwise than the model alone does, tried before training on documents of its length.
+
+    Documents of several lengths have the logits that each has alone, but for rounding: packed, with attention by document, and
+    with the output head applied after the body.
+
+    Args:
+        model: in evaluation mode.
+        size: tokens per sequence: tried documents fill one, because of attention windows, chunks and scaled positions.
+        rows: sequences per batch.
+    """
 
     def __init__(self, model: Any, size: int, rows: int) -> None:
-        self.model = model
+        self.model, self.size, self.rows = model, size, rows
+        self.model_type = str(getattr(model.config, "model_type", ""))
+        self.is_spread = any(parameter.numel() == 0 for parameter in model.parameters())
+        if self.is_spread:
+            return
         # A short and a long document, as scaled positions depend on the longest; and two of about the same length, neither of
         # which is a multiple of a chunk of attention.
         short, half = min(6, size // 2), max(1, size // 2 - 3)
@@ -156,7 +135,62 @@ class _Probe:
         deviation = float(torch.cat(self.alone).std(1).mean())
         self.tolerance = _ROUNDING.get(model.dtype, _ROUNDING[torch.bfloat16]) * deviation
 
-    def passes(self, way: Isolation) -> bool:
+    def isolation(self, by_document: bool = False, dtype: torch.dtype = torch.float32) -> Isolation:
+        """The way this model keeps documents apart.
+
+        Args:
+            by_document: whether to attend within each document without a mask, where the model allows it.
+            dtype: of training's matrix products.
+
+        UserError if the model reads a text differently beside another row.
+        """
+        if self.is_spread:
+            return KNOWN.get(self.model_type, "single")
+        if self._passes("positions"):
+            before = getattr(self.model.config, "_attn_implementation", None)
+            if by_document and before == "sdpa":
+                self.model.set_attn_implementation(attention.NAME)
+                if not self._passes("positions") or not attention.kernel_works(self.model, dtype):
+                    self.model.set_attn_implementation(before)
+            return "positions"
+        if self._passes("mask"):
+            return "mask"
+        log.warning(
+            "%s cannot keep packed documents apart: one document per sequence instead", self.model_type
+        )
+        if self.rows > 1 and not self._passes("single"):
+            raise UserError(
+                f"model: {self.model_type} reads a short text differently in one batch with a text of {self.size} tokens; set "
+                f"trainer.micro_batch_size=1, or lower trainer.sequence_length{_windows(self.model.config, self.size)}"
+            )
+        return "single"
+
+    @torch.no_grad()
+    def has_separate_head(self) -> bool:
+        """Whether body and head, one after the other, give the logits of the whole model; logs if they do not."""
+        if self.is_spread:
+            is_separate = self.model_type in KNOWN
+        else:
+            is_separate = self.model.base_model is not self.model and self._head_agrees()
+        if not is_separate:
+            log.warning(
+                "%s: its output head cannot be applied in chunks; training takes more memory", self.model_type
+            )
+        return is_separate
+
+    def _head_agrees(self) -> bool:
+        document = self.documents.ids[: self.documents.starts[1]]
+        ids = torch.from_numpy(document).long()[None].to(self.model.device)
+        try:
+            hidden = self.model.base_model(ids, use_cache=False).last_hidden_state
+            logits = head(self.model, hidden)[0, :, :_COMPARED].float()
+            return self._is_rounding(logits, self.alone[0])
+        except torch.OutOfMemoryError:
+            raise
+        except (TypeError, ValueError, RuntimeError, LookupError, AttributeError):
+            return False
+
+    def _passes(self, way: Isolation) -> bool:
         """Whether each document has the same logits as alone."""
         for layout in self.apart if way == "single" else self.packed:
             numbers = [piece[0] for sequence in layout for piece in sequence]
@@ -181,12 +215,13 @@ class _Probe:
         # With broken weights (NaN) training ends by itself.
         return distance <= self.tolerance or math.isnan(distance)
 
+    @torch.no_grad()
     def _logits(self, way: Isolation, layout: Layout) -> list[torch.Tensor]:
         """[tokens, logits] of each sequence."""
         texts = PackedTexts(self.documents, layout)
         sequences = [texts[n] for n in range(len(texts))]
         batch = Collator(0, way, config=self.model.config)(sequences)
-        del batch["labels"], batch["kinds"]
+        del batch["labels"], batch["targets"], batch["kinds"]
         output = self.model(**send_to_device(batch, self.model.device), use_cache=False).logits
         rows = output[..., :_COMPARED].float()
         return [row[: len(sequence["input_ids"])] for row, sequence in zip(rows, sequences, strict=True)]

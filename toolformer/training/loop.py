@@ -1,11 +1,11 @@
-"""The Hugging Face Trainer for `PackedTexts`: verified checkpoints, held-out perplexity, and a model folder at the end.
+"""The Hugging Face Trainer for `PackedTexts`: completed checkpoints, held-out perplexity, and a model folder at the end.
 
-The best model, limits on checkpoints, resumption and early stopping are the Trainer's own.
+Steps, evaluation, the best model, resumption and early stopping are the Trainer's own. Three of its methods are not: the
+learning rate's schedule begins above 0, and weights are loaded by `from_pretrained`, which knows their names in files.
 """
 
 import math
 import shutil
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +22,6 @@ from transformers import (
     TrainerState,
 )
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import rotate_checkpoints
 
 from toolformer.errors import UserError
 from toolformer.lm import loading
@@ -30,15 +29,14 @@ from toolformer.storage import into_place
 from toolformer.training import checkpoints, lora
 from toolformer.training.data import IGNORED, PackedTexts
 from toolformer.training.distributed import not_spread
-from toolformer.training.losses import return_losses, token_losses
+from toolformer.training.losses import token_losses
 from toolformer.training.objective import Objective
 from toolformer.training.progress import OnLog, Progress
 from toolformer.training.settings import TrainingResult, TrainingSettings
 
 # Nats per token by which rounding may make a saved model differ from the trained one.
 _ROUNDING, _ROUNDING_BF16 = 5e-3, 0.1
-# Relative difference of the best checkpoint's perplexity from the one measured in training, with other batch sizes.
-_SAME_PERPLEXITY = 0.01
+_FIRST_LOSS = "first_loss"
 
 
 class PackedTrainer(Trainer):
@@ -64,10 +62,10 @@ class PackedTrainer(Trainer):
     ) -> None:
         self.model_config = arguments["model"].config
         self.model_use_cache = getattr(self.model_config, "use_cache", None)
-        return_losses(arguments["model"], settings.micro_batch_size * settings.sequence_length)
         super().__init__(
             **arguments,
             compute_loss_func=objective.loss,
+            preprocess_logits_for_metrics=_sums,
             compute_metrics=_perplexity,
             callbacks=[EarlyStoppingCallback(settings.early_stopping)] if settings.early_stopping else [],
         )
@@ -77,22 +75,28 @@ class PackedTrainer(Trainer):
         self.start_token = start_token
         self.folder = output_dir
         self.checkpoints = output_dir / checkpoints.CHECKPOINTS
-        # Of the last evaluation: tokens [1, tokens] and their losses in nats [tokens - 1].
-        self.first_document: tuple[torch.Tensor, torch.Tensor] | None = None
         self.remove_callback(PrinterCallback)
 
     def run_to_end(self, checkpoint: Path | None, on_log: OnLog | None, progress: bool) -> TrainingResult:
         """Trains from the start or from a checkpoint, and publishes the best model."""
         if checkpoint:  # earlier time counts
             self.started -= float(checkpoints.read_json(checkpoint / checkpoints.MANIFEST)["seconds"])
-        recorder = Progress(cast(PackedTexts, self.train_dataset), self.settings, on_log, progress)
+        recorder = Progress(
+            cast(PackedTexts, self.train_dataset),
+            self.settings,
+            self.training_objective,
+            self.started,
+            on_log,
+            progress,
+        )
         self.add_callback(recorder)
         try:
             if checkpoint and self._has_stopped(checkpoint):
                 self._load_best_model()
             else:
-                self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-            return self._publish(recorder.tokens_after(self.state.global_step))
+                with checkpoints.saving(self.checkpoints, checkpoints.remove_incomplete):
+                    self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            return self._publish(recorder.tokens_after(self.state.global_step), recorder.elapsed())
         finally:
             recorder.bar.close()
 
@@ -118,51 +122,6 @@ class PackedTrainer(Trainer):
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
-        """The objective's loss."""
-        return super().compute_loss(model, self.training_objective.inputs(inputs), *arguments, **options)
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds the objective's metrics to the logs of a training step."""
-        if "loss" in logs:
-            logs |= self.training_objective.logs(partial(self.accelerator.reduce, reduction="sum"))
-        super().log(logs, start_time)
-
-    def evaluation_loop(self, *arguments: Any, **options: Any) -> Any:
-        """Held-out perplexity; also keeps the losses of one document."""
-        self.first_document = None
-        return super().evaluation_loop(*arguments, **options)
-
-    @torch.no_grad()
-    def prediction_step(
-        self, model: Any, inputs: dict[str, Any], *_: Any, **__: Any
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-        """Per sequence: summed loss in nats and number of targets, [sequences, 2]."""
-        inputs = self._prepare_inputs(inputs)
-        labels = inputs.pop("labels")
-        inputs.pop("kinds")
-        with self.compute_loss_context_manager():
-            losses = model(**inputs, targets=labels, without=self.start_token)["losses"]
-        targets = labels[:, 1:] != IGNORED
-        if self.first_document is None:
-            length = int(targets[0].cumprod(0).sum())
-            self.first_document = inputs["input_ids"][:1, : length + 1].cpu(), losses[0, :length].cpu()
-        rows = torch.stack([losses.double().sum(1), targets.sum(1).double()], dim=1)
-        return None, rows, labels
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """The Trainer's checkpoint, with a manifest; only then earlier ones are removed."""
-        checkpoint = checkpoints.checkpoint_folder(self.checkpoints, self.state.global_step)
-        loading.release_memory()  # blocks of changing sizes leave gaps, a few megabytes each step
-        with checkpoints.saving(checkpoint):
-            super()._save_checkpoint(model, trial)
-            self.accelerator.wait_for_everyone()
-            if self.is_world_process_zero():
-                seconds = time.monotonic() - self.started
-                checkpoints.write_last(checkpoint, checkpoints.MANIFEST, {"seconds": seconds})
-                best = self.state.best_model_checkpoint
-                rotate_checkpoints(str(self.checkpoints), self.settings.keep_checkpoints, best)
-
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """The Trainer reads files with the names that weights have in memory; from_pretrained converts them."""
         if self.settings.lora_rank:
@@ -179,32 +138,27 @@ class PackedTrainer(Trainer):
         else:
             self._load_from_checkpoint(str(self.state.best_model_checkpoint))
 
-    def _publish(self, tokens: int) -> TrainingResult:
+    def _publish(self, tokens: int, seconds: float) -> TrainingResult:
         """Writes the best model, which is loaded, to its folder, and removes the checkpoints."""
-        perplexity = self.state.best_metric
+        perplexity, best = self.state.best_metric, self.state.best_global_step
         if perplexity is None or not math.isfinite(perplexity):
             raise UserError("training: the held-out perplexity is not finite; lower trainer.learning_rate")
-        loaded = cast(Any, self.predict(cast(Any, self.eval_dataset))).metrics["test_perplexity"]
-        if not math.isclose(loaded, perplexity, rel_tol=_SAME_PERPLEXITY):
-            raise UserError(
-                f"training: the checkpoint of step {self.state.best_global_step} has a held-out perplexity of {loaded:.5g}, "
-                f"where {perplexity:.5g} was measured before it was saved; remove {self.checkpoints} and train again"
-            )
-        initial = next(entry for entry in self.state.log_history if "eval_perplexity" in entry)
+        measured = [entry for entry in self.state.log_history if "eval_perplexity" in entry]
         record = {
-            "best_step": self.state.best_global_step,
+            "best_step": best,
             "heldout_perplexity": perplexity,
-            "initial_heldout_perplexity": initial["eval_perplexity"],
+            "initial_heldout_perplexity": measured[0]["eval_perplexity"],
             "steps": self.state.global_step,
             "tokens": tokens,
-            "seconds": time.monotonic() - self.started,
+            "seconds": seconds,
         }
+        expected = next(entry for entry in measured if entry["step"] == best).get(f"eval_{_FIRST_LOSS}")
         partial, model = self.folder / f"{checkpoints.MODEL}.partial", self.folder / checkpoints.MODEL
-        with checkpoints.saving(partial):
+        with checkpoints.saving(partial, lambda folder: shutil.rmtree(folder, ignore_errors=True)):
             self._save_weights(partial)
             if self.is_world_process_zero():
                 (partial / "training_args.bin").unlink(missing_ok=True)
-                self._compare(partial)
+                self._compare(partial, expected)
                 checkpoints.write_last(partial, checkpoints.RECORD, record)
                 shutil.rmtree(model, ignore_errors=True)  # damaged
                 into_place(partial, model)
@@ -227,28 +181,49 @@ class PackedTrainer(Trainer):
         self.model_config.use_cache = False
 
     @torch.no_grad()
-    def _compare(self, folder: Path) -> None:
-        """UserError unless the saved model gives one document the losses that the trained one gives it."""
-        assert self.first_document is not None
-        ids, expected = self.first_document
+    def _compare(self, folder: Path, expected: float | None) -> None:
+        """UserError unless the saved model gives the first held-out sequence the loss that it had when the best step was taken.
+
+        None: the training began with a release that did not log this loss.
+        """
         loading.release_memory()  # a second model is loaded
         # In main memory, where it fit before training; not spread over the processes, which would wait for each other.
         with torch.random.fork_rng(devices=()), not_spread(self.args):
             saved = loading.load_weights(AutoModelForCausalLM, "causal language", str(folder), torch.float32)
+        sequence = cast(PackedTexts, self.eval_dataset)[0]
+        starts = (sequence["position_ids"] == 0).nonzero().flatten().tolist()
+        documents = sequence["input_ids"].tensor_split(starts[1:])
         # In the precision of the evaluation: bfloat16 alone changes a loss by more than a tenth of a nat.
         with torch.autocast("cpu", torch.bfloat16, enabled=self.args.bf16):
-            losses = token_losses(saved.eval()(ids, use_cache=False).logits, ids, self.start_token)[0]
-        difference = float((losses - expected).abs().mean())
+            losses = torch.cat(
+                [
+                    token_losses(
+                        saved.eval()(ids[None], use_cache=False).logits, ids[None], self.start_token
+                    )[0]
+                    for ids in documents
+                ]
+            )
+        difference = abs(float(losses.double().mean()) - expected) if expected is not None else 0.0
         if not difference <= (_ROUNDING_BF16 if self.args.bf16 else _ROUNDING):
             shutil.rmtree(folder, ignore_errors=True)
             raise UserError(
-                f"training: the model saved in {folder} is not the trained one (a token's loss differs by "
-                f"{difference:.2g} nats); {'leave trainer.lora_rank out' if self.settings.lora_rank else 'choose another model'}"
+                f"training: the model saved in {folder} is not the trained one of step {self.state.best_global_step} (its mean loss "
+                f"differs by {difference:.2g} nats per token); "
+                f"{'leave trainer.lora_rank out' if self.settings.lora_rank else f'remove {self.checkpoints} and train again'}"
             )
 
 
+def _sums(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
+    """Per held-out sequence: summed loss in nats and number of targets, [sequences, 2]; outputs are losses and kinds."""
+    targets = labels[:, 1:] != IGNORED
+    losses = outputs[0].double().where(targets, 0)  # losses are padded to the longest of all processes
+    return torch.stack([losses.sum(1), targets.sum(1).double()], dim=1)
+
+
 def _perplexity(prediction: EvalPrediction) -> dict[str, float]:
-    """Perplexity from the rows of `PackedTrainer.prediction_step`; infinite if a loss is not finite."""
-    loss, targets = prediction.predictions.sum(axis=0)  # type: ignore[union-attr]
+    """Perplexity from the rows of `_sums`, infinite if a loss is not finite; and the mean loss of the first sequence, in nats."""
+    rows = cast(Any, prediction.predictions)
+    loss, targets = rows.sum(axis=0)
     # A float overflows beyond this, which is enough to compare checkpoints.
-    return {"perplexity": math.exp(min(loss / targets, 700.0)) if math.isfinite(loss) else math.inf}
+    perplexity = math.exp(min(loss / targets, 700.0)) if math.isfinite(loss) else math.inf
+    return {"perplexity": perplexity, _FIRST_LOSS: float(rows[0, 0] / max(rows[0, 1], 1))}

@@ -6,7 +6,6 @@ the hidden states chunk by chunk, and reads them again in the backward pass.
 
 import copy
 import functools
-import logging
 import math
 from types import MethodType
 from typing import Any
@@ -16,8 +15,6 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from toolformer.training.data import IGNORED
-
-log = logging.getLogger(__name__)
 
 CHUNK = 2**27
 """Logits of a chunk, at most; 0.5 GiB in float32. Smaller micro batches are computed at once, which is faster."""
@@ -32,40 +29,45 @@ def token_losses(logits: torch.Tensor, labels: torch.Tensor, without: int | None
     return losses.view(labels.shape)[:, :-1]
 
 
-def return_losses(model: Any, tokens: int) -> None:
-    """Lets `model(..., targets=labels)` return `{"losses": token_losses(logits, labels, without)}`, labels [sequences, tokens].
+def chunks(model: Any, tokens: int) -> int:
+    """The number of chunks in which the losses of a micro batch are computed, of `tokens` tokens at most.
 
-    The model's forward is replaced, so that this also works once DeepSpeed, adapters or torch.compile wrap the model.
+    All processes must have it in common: with ZeRO-3 they gather the head's weights together.
+    """
+    return math.ceil(tokens * int(model.config.get_text_config().vocab_size) / CHUNK)
+
+
+def return_losses(model: Any, chunks: int, without: int | None = None) -> None:
+    """Lets `model(..., targets=labels, kinds=kinds)` return `{"losses": token_losses(logits, labels), "kinds": kinds}`.
+
+    Labels and kinds are [sequences, tokens]. The model's forward is replaced, so that this also works once DeepSpeed, adapters or
+    torch.compile wrap the model.
 
     Args:
-        tokens: of a micro batch, at most. They decide the number of chunks, which all processes must have in common: with
-            ZeRO-3 they gather the head's weights together.
+        chunks: more than one only for a model whose head is separate (`document_masks.Probe`).
+        without: in evaluation mode, `token_losses` without this token.
     """
-    if hasattr(model, "get_base_model"):  # below adapters
-        model = model.get_base_model()
     whole = type(model).forward
-    chunks = math.ceil(tokens * int(model.config.get_text_config().vocab_size) / CHUNK)
-    model.has_separate_head = None if chunks > 1 else False
 
     @functools.wraps(whole)
     def forward(
         self: Any,
         *arguments: Any,
         targets: torch.Tensor | None = None,
-        without: int | None = None,
+        kinds: torch.Tensor | None = None,
         **options: Any,
     ) -> Any:
         if targets is None:
             return whole(self, *arguments, **options)
-        if self.has_separate_head is None:
-            _try_head(self)
         options.pop("num_items_in_batch", None)
-        if self.has_separate_head:
+        disabled = None if self.training else without
+        if chunks > 1:
             hidden = self.base_model(*arguments, **options).last_hidden_state
-            return {"losses": _chunked_losses(self, hidden, targets, chunks, without)}
+            return {"losses": _chunked_losses(self, hidden, targets, chunks, disabled), "kinds": kinds}
         logits = whole(self, *arguments, **options).logits
         sequences = zip(logits.split(1), targets.split(1), strict=True)  # in float32 one at a time
-        return {"losses": torch.cat([token_losses(*sequence, without) for sequence in sequences])}
+        losses = torch.cat([token_losses(*sequence, disabled) for sequence in sequences])
+        return {"losses": losses, "kinds": kinds}
 
     model.forward = MethodType(forward, model)
 
@@ -92,36 +94,12 @@ class _Body:
         return getattr(self._body, name)
 
 
-def _head(model: Any, hidden: torch.Tensor) -> torch.Tensor:
+def head(model: Any, hidden: torch.Tensor) -> torch.Tensor:
     """Logits [1, tokens, vocabulary] by the model's own forward, with scaling and softcapping, around another body."""
     around = copy.copy(model)
     around.__dict__[model.base_model_prefix] = _Body(model.base_model)  # found before modules
     logits: torch.Tensor = type(model).forward(around, inputs_embeds=hidden).logits
     return logits
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-@torch.no_grad()
-def _try_head(model: Any) -> None:
-    """Notes whether body and head, one after the other, give the logits of the whole model."""
-    ids = torch.arange(8, device=model.device)[None]
-    training = model.training
-    model.eval()
-    try:
-        logits = _head(model, model.base_model(ids, use_cache=False).last_hidden_state)
-        expected = type(model).forward(model, ids, use_cache=False).logits
-        torch.testing.assert_close(logits, expected, equal_nan=True)
-        model.has_separate_head = model.base_model is not model
-    except torch.OutOfMemoryError:
-        raise
-    except (AssertionError, TypeError, ValueError, RuntimeError, LookupError, AttributeError):
-        model.has_separate_head = False
-    model.train(training)
-    if not model.has_separate_head:
-        log.warning(
-            "%s: its output head cannot be applied in chunks; training takes more memory",
-            model.config.model_type,
-        )
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -136,7 +114,7 @@ def _chunked_losses(
     parts = zip(hidden.flatten(0, 1)[positions].split(sizes), following[positions].split(sizes), strict=True)
 
     def losses_of(hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return _cross_entropy(_head(model, hidden[None])[0], targets, without)
+        return _cross_entropy(head(model, hidden[None])[0], targets, without)
 
     losses = [checkpoint(losses_of, *part, use_reentrant=False, preserve_rng_state=False) for part in parts]
     zeros = torch.zeros(following.shape, device=hidden.device)

@@ -28,13 +28,15 @@ class Objective(Protocol):
     ) -> PackedTexts:
         """The sequences to train on, in order; their number is a multiple of `multiple`."""
 
-    def inputs(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """The model's arguments, from a batch of the collator; with `targets`, it returns `losses` (`losses.py`)."""
-
     def loss(
         self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
-        """The loss of a micro batch, scalar; its share of that of the `num_items_in_batch` targets of the step."""
+        """The loss of a micro batch, scalar; its share of that of the `num_items_in_batch` targets of the step.
+
+        Args:
+            outputs: `losses` in nats [batch, tokens - 1] and `kinds` [batch, tokens] of the tokens (`losses.py`).
+            labels: [batch, tokens], `IGNORED` where a token is not a target.
+        """
 
     def logs(self, reduce: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, float]:
         """Metrics since the last call; `reduce` sums a tensor over the processes."""
@@ -49,7 +51,6 @@ class LanguageModelling:
     def __init__(self, device: torch.device) -> None:
         # Summed loss in nats and number of tokens since the last log, [texts, calls or results; 2].
         self._sums = torch.zeros(3, 2, dtype=torch.float64, device=device)
-        self._kinds = torch.empty(0)
 
     def examples(
         self,
@@ -67,24 +68,22 @@ class LanguageModelling:
         layout = pack(documents.lengths, order, settings.sequence_length, limit)
         return PackedTexts(documents, layout, settings.train_on_results, multiple)
 
-    def inputs(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """As `Objective.inputs`; results are measured even where they are not targets."""
-        self._kinds = batch.pop("kinds")
-        return {**batch, "targets": batch["labels"].where(self._kinds != RESULT, batch["input_ids"])}
-
     def loss(
         self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
         """As `Objective.loss`."""
         losses = outputs["losses"]
-        targets, kinds = labels[:, 1:] != IGNORED, self._kinds[:, 1:]
-        with torch.no_grad():  # on the device, without waiting
-            for row, kind in enumerate((TEXT, CALL, RESULT)):
-                counted = (kinds == kind) & (targets | (kinds == RESULT))
-                self._sums[row, 0] += losses.where(counted, 0).double().sum()
-                self._sums[row, 1] += counted.sum()
+        targets = labels[:, 1:] != IGNORED
+        if torch.is_grad_enabled():  # held-out texts are not logged here
+            self._count(losses.detach(), targets, outputs["kinds"][:, 1:])
         total = losses.where(targets, 0).sum()
         return total / (targets.sum() if num_items_in_batch is None else num_items_in_batch)
+
+    def _count(self, losses: torch.Tensor, targets: torch.Tensor, kinds: torch.Tensor) -> None:
+        for row, kind in enumerate((TEXT, CALL, RESULT)):  # on the device, without waiting
+            counted = (kinds == kind) & (targets | (kinds == RESULT))
+            self._sums[row, 0] += losses.where(counted, 0).double().sum()
+            self._sums[row, 1] += counted.sum()
 
     def logs(self, reduce: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, float]:
         """As `Objective.logs`."""

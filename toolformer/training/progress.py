@@ -5,17 +5,23 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
+from accelerate.utils import reduce
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import rotate_checkpoints
 
 from toolformer.errors import UserError
+from toolformer.lm import loading
 from toolformer.progress import Bar
-from toolformer.training.checkpoints import checkpoint_folder
+from toolformer.training import checkpoints
 from toolformer.training.data import PackedTexts
 from toolformer.training.distributed import processes, rank
+from toolformer.training.objective import Objective
 from toolformer.training.settings import TrainingSettings
 
 OnLog = Callable[[dict[str, float], int], None]
@@ -23,17 +29,27 @@ OnLog = Callable[[dict[str, float], int], None]
 
 
 class Progress(TrainerCallback):
-    """Reports on a Trainer; also asks for the last step's metrics and for the checkpoints of `trainer.save_every`."""
+    """Reports on a Trainer, with the objective's metrics, and completes its checkpoints.
+
+    Also asks for the last step's metrics and for the checkpoints of `trainer.save_every`.
+
+    Args:
+        started: start of the training (time.monotonic, in seconds), without its interruptions.
+    """
 
     def __init__(
         self,
         training: PackedTexts,
         settings: TrainingSettings,
+        objective: Objective,
+        started: float,
         on_log: OnLog | None,
         show: bool,
     ) -> None:
         self.training = training
         self.settings = settings
+        self.objective = objective
+        self.started = started
         self.report = on_log
         self.bar = Bar(
             total=training.tokens, desc="train", unit="tokens", unit_scale=True,
@@ -44,6 +60,10 @@ class Progress(TrainerCallback):
         self.forward_passes = self.evaluated = self.tokens = 0
         self.seconds = 0.0
 
+    def elapsed(self) -> float:
+        """Seconds of training so far."""
+        return time.monotonic() - self.started
+
     def tokens_after(self, step: int) -> int:
         """Tokens trained on in the first `step` steps."""
         return self.training.tokens_before(step * self.settings.batch_size)
@@ -52,7 +72,7 @@ class Progress(TrainerCallback):
         """Continues an interrupted run, whose intervals and folder may have changed since."""
         state.compute_steps(args, state.max_steps)
         if state.best_global_step:
-            best = checkpoint_folder(Path(str(args.output_dir)), state.best_global_step)
+            best = checkpoints.checkpoint_folder(Path(str(args.output_dir)), state.best_global_step)
             state.best_model_checkpoint = str(best)
         self.bar.n = self.bar.initial = self.bar.last_print_n = self.tokens_after(state.global_step)
 
@@ -84,6 +104,17 @@ class Progress(TrainerCallback):
         self._advance(step * self.settings.batch_size)
         control.should_log |= step >= state.max_steps
         control.should_save |= bool(self.settings.save_every) and step % (self.settings.save_every or 1) == 0
+        if control.should_save:
+            loading.release_memory()  # blocks of changing sizes leave gaps, a few megabytes each step
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
+        """Completes a checkpoint by its manifest, once all processes have written it; only then earlier ones are removed."""
+        PartialState().wait_for_everyone()
+        if state.is_world_process_zero:
+            folder = Path(str(args.output_dir))
+            checkpoint = checkpoints.checkpoint_folder(folder, state.global_step)
+            checkpoints.write_last(checkpoint, checkpoints.MANIFEST, {"seconds": self.elapsed()})
+            rotate_checkpoints(str(folder), self.settings.keep_checkpoints, state.best_model_checkpoint)
 
     def on_log(
         self,
@@ -97,6 +128,7 @@ class Progress(TrainerCallback):
         logs = logs or {}
         metrics: dict[str, float] = {}
         if "loss" in logs:
+            logs |= self.objective.logs(partial(reduce, reduction="sum"))
             metrics = {key: float(value) for key, value in logs.items() if key != "epoch"}
             metrics["memory_gib"] = _memory(args.device) / 2**30
             metrics["tokens_per_second"] = self.tokens / max(self.seconds, 1e-9)

@@ -161,4 +161,4 @@ class TrainingResult:
     seconds: float
     """Time of training, evaluation and saving, over all its interruptions."""
     sha256: dict[str, str] = field(default_factory=dict, repr=False)
-    """SHA-256 of the model's files, by name."""
+    """SHA-256 of the model's files, by name; of large ones of a sample (`storage.sample_digest`)."""

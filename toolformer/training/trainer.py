@@ -19,10 +19,10 @@ from transformers.trainer import OPTIMIZER_NAME
 
 from toolformer.errors import UserError
 from toolformer.lm import loading
-from toolformer.training import checkpoints, lora
+from toolformer.training import checkpoints, lora, losses
 from toolformer.training.data import PackedTexts, one_per_sequence, whole
 from toolformer.training.distributed import deepspeed_configuration, processes, rank
-from toolformer.training.document_masks import Isolation, choose_isolation, collator
+from toolformer.training.document_masks import Isolation, Probe, collator
 from toolformer.training.loop import PackedTrainer
 from toolformer.training.objective import LanguageModelling, Objective
 from toolformer.training.progress import OnLog
@@ -131,9 +131,12 @@ def _trainer(
         arguments.device.type == "cpu" or (arguments.bf16 and not _drops_attention(model))
     )
     products = torch.bfloat16 if arguments.bf16 else torch.float32
-    isolation = choose_isolation(
-        model, settings.sequence_length, settings.micro_batch_size, by_document, products
-    )
+    probe = Probe(model, settings.sequence_length, settings.micro_batch_size)
+    isolation = probe.isolation(by_document, products)
+    chunks = losses.chunks(model, settings.micro_batch_size * settings.sequence_length)
+    if chunks > 1 and not probe.has_separate_head():
+        chunks = 1
+    losses.return_losses(model, chunks, start_token)
     objective = make_objective(arguments.device)
     # Otherwise processes would get some sequences twice to fill their last micro batch.
     together = settings.micro_batch_size * processes()

@@ -119,13 +119,6 @@ def draft(
 
     `UserError`, beginning with `place`, if an example is not a call with a result, or the tool would reject it.
     """
-    arguments = ", ".join(key for key, _ in description.parameters)
-    meanings = [f'"{key}" is {_lower(meaning)}' for key, meaning in description.parameters if meaning]
-    where = f" where {' and '.join(meanings)}" if meanings else ""
-    instruction = (
-        f"Your task is to add calls to a {name} API to a piece of text. What the API does: {description.summary}. You can "
-        f'call the API by writing "[{name}({arguments})]"{where}. Here are some examples of API calls:'
-    )
     demonstrations = []
     for example in examples:
         try:
@@ -138,7 +131,18 @@ def draft(
         arguments = clean_result(call.input)
         subject = f"{description.summary}: {arguments} gives" if arguments else f"{description.summary}:"
         demonstrations.append((f"{subject} {call.result}.", f"{subject} {bare} {call.result}."))
-    return instruction, demonstrations
+    return instruction(name, description), demonstrations
+
+
+def instruction(name: str, description: Description) -> str:
+    """The first line of a tool's prompt."""
+    arguments = ", ".join(key for key, _ in description.parameters)
+    meanings = [f'"{key}" is {_lower(meaning)}' for key, meaning in description.parameters if meaning]
+    where = f" where {' and '.join(meanings)}" if meanings else ""
+    return (
+        f"Your task is to add calls to a {name} API to a piece of text. What the API does: {description.summary}. You can "
+        f'call the API by writing "[{name}({arguments})]"{where}. Here are some examples of API calls:'
+    )
 
 
 def example_call(example: str) -> ApiCall:
