@@ -1,5 +1,6 @@
 """The docs site: it builds strictly, without network, and its links hold on a code host as well."""
 
+import json
 import logging
 import os
 import re
@@ -46,9 +47,20 @@ def test_the_reference_has_signatures_and_docstrings(site: Path) -> None:
     assert "max_new_tokens: int = 40" in page
 
 
-def test_the_search_finds_a_docstring(site: Path) -> None:
-    index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
-    assert "Why a call that was started" in index
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("Why a call that was started", "api.html"),
+        ("HF_TOKEN", "troubleshooting.html"),
+        ("out of memory", "troubleshooting.html"),
+        ("chat model", "faq.html"),
+        ("resume", "faq.html"),
+    ],
+)
+def test_the_search_finds(site: Path, words: str, page: str) -> None:
+    entries = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    found = [entry["location"] for entry in entries if words in entry["text"]]
+    assert any(location.startswith(page) for location in found), found
 
 
 @pytest.mark.parametrize(
