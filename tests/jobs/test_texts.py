@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.build import Patch, Refused
 from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.jobs.config import compose
@@ -106,3 +107,21 @@ def test_a_folder_conf_where_the_command_is_given_is_checked_too(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="experiment/mine.yaml: dataset: 0123 is read as 83"):
         compose("generate", ["experiment=mine"])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("benchmark: [svamp]", "Key 'benchmark' not in 'Config' (did you mean benchmarks?)"),
+        ("corpus: {limt: 3}", "corpus.limt: Key 'limt' not in 'CorpusConfig' (did you mean limit?)"),
+    ],
+)
+def test_a_misspelt_key_of_a_file_gets_a_hint(
+    line: str, said: str, tmp_path: Path, monkeypatch: Patch, refused: Refused
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, "experiment/mine", f"{HEAD}{line}\n")
+    assert f"In 'experiment/mine': {said}; see toolformer generate --help" in refused(
+        "generate", "experiment=mine"
+    )
+    assert "your own is conf/experiment/other.yaml in the folder" in refused("generate", "experiment=other")

@@ -16,7 +16,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from toolformer.errors import UsageError, UserError, near
 from toolformer.jobs.config.keys import all_keys, is_key, is_text, suggest
 from toolformer.jobs.config.like import repeated
-from toolformer.jobs.config.messages import MOVED, missing_file, moved, one_line, reason_of, shown
+from toolformer.jobs.config.messages import MOVED, cause_of, missing_file, moved, one_line, reason_of, shown
 from toolformer.jobs.config.overrides import Override, masked_overrides, parse, parse_error, values
 from toolformer.jobs.config.schema import register
 from toolformer.jobs.config.texts import SEARCH_PATH, check_texts
@@ -130,7 +130,7 @@ def composition_errors(stage: str, texts: Sequence[str]) -> Iterator[None]:
     except MissingConfigException as error:
         raise UsageError(missing_file(error)) from error
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, TypeError, ValueError) as error:
-        cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__
+        cause = cause_of(error)
         key = str((isinstance(cause, OmegaConfBaseException) and cause.full_key) or "")
         overrides = parse(texts)
         wrong = next((each for each in overrides if _is_named(each, key, str(error))), None)
@@ -190,7 +190,7 @@ def _of_file(stage: str, key: str, error: BaseException) -> str:
     if key in MOVED:
         return moved(key)
     reason = one_line(error)
-    if isinstance(error.__cause__, ConfigKeyError | ConfigAttributeError):
+    if isinstance(cause_of(error), ConfigKeyError | ConfigAttributeError):
         names = [name for known in all_keys() for name in known.name.split(".")]
         hint = suggest(key, "...", stage) or near(key.rpartition(".")[2], names)
         reason += hint.replace("=...", "")

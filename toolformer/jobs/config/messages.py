@@ -36,13 +36,18 @@ def moved(key: str) -> str:
 
 def one_line(error: BaseException) -> str:
     """The key, the reason and, if it is in a file, the file of Hydra's and OmegaConf's errors, whose messages have several lines."""
-    cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__
+    cause = cause_of(error)
     if not isinstance(cause, OmegaConfBaseException):
         return " ".join(str(error).split())
     reason = reason_of(cause)
     place = "" if cause is error else str(error).partition(type(cause).__name__)[0]
     key = cause.full_key if cause.full_key and cause.full_key not in reason else ""
     return f"{place}{key}{': ' * bool(key)}{reason}"
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """OmegaConf's error itself, or the error that Hydra raised another one for."""
+    return error if isinstance(error, OmegaConfBaseException) else error.__cause__ or error.__context__
 
 
 def reason_of(error: BaseException) -> str:
@@ -58,8 +63,10 @@ def missing_file(error: MissingConfigException) -> str:
     if launcher:
         return f"hydra/launcher: {launcher} is not installed: {_PLUGINS[launcher]}"
     options = list(error.options or ())
+    yours = f"; your own is conf/{file}.yaml in the folder of the command" * (group == "experiment")
     return (
         f"Could not find '{file}'{near(name, options)}; available options in '{group}': {', '.join(options)}"
+        f"{yours}"
     )
 
 
