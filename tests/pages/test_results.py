@@ -86,7 +86,7 @@ def test_links_from_and_to_results_lead_somewhere() -> None:
         assert not anchor or anchor in anchors(target), f"{page.name}: {path}#{anchor}"
 
 
-def test_the_worked_example_of_the_statistics_is_that_of_the_answers() -> None:
+def test_the_worked_example_of_statistics_is_of_the_answers() -> None:
     sides = [answers.Answers().by_seed(arm, "svamp") for arm in ("disabled", "Toolformer")]
     seeds = sorted(sides[0].keys() & sides[1].keys())
     disabled, toolformer = (

@@ -140,7 +140,7 @@ def of_seeds(store: Runs, folder: Path, seeds: Sequence[int], limited: bool) -> 
     return store
 
 
-def test_a_control_that_keeps_calls_by_chance_is_one_row_over_its_seeds(store: Runs) -> None:
+def test_calls_kept_by_chance_are_one_row_over_the_seeds(store: Runs) -> None:
     for seed in range(3):
         dataset = Step("generate", 1, {}, {"seed": seed})
         training = trained(store, seed=seed, dataset=dataset, replicate="same")

@@ -111,7 +111,7 @@ def test_a_gain_is_computed_from_the_answers(experiment: Experiment) -> None:
     assert row["gain"] == "+37.5 seeds +50.0 +25.0" and (row["questions"], row["seeds"]) == ("4", "2")
 
 
-def test_of_two_evaluations_of_an_arm_and_a_seed_the_newest_counts(experiment: Experiment) -> None:
+def test_the_newest_of_two_evaluations_of_an_arm_counts(experiment: Experiment) -> None:
     experiment.arm("toolformer", [[100, 100, 100, 100], [0, 0, 0, 0]])
     experiment.arm("toolformer", [[100, 100, 0, 0], [100, 100, 100, 0]])
     (row,) = answer_tables.scores(answers.Answers(experiment.published()), ["Toolformer"], ["mawps"])
@@ -130,7 +130,7 @@ def test_arms_are_told_by_what_they_were_made_with(experiment: Experiment) -> No
     assert [row[name] for name in names] == ["50.0", "0.0", "25.0", "50.0", "100.0"]
 
 
-def test_a_pooled_experiment_has_the_trainings_of_all_annotations_in_an_arm(experiment: Experiment) -> None:
+def test_a_pooled_arm_has_the_trainings_of_all_annotations(experiment: Experiment) -> None:
     experiment.arm(
         "toolformer", [[0, 0, 0, 0]] * 2, filtered={"chance": {"calculator": 0.5}, "chance_above": 0}
     )
