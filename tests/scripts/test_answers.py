@@ -1,20 +1,18 @@
 """Tables of a page from published answers: a small experiment of several arms, two training seeds and a few questions."""
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from scripts import answer_tables, answers, publish, tables
-from tests.runs import Runs, scored, without_calls, write, write_annotation
+from scripts import answer_tables, answers, tables
+from tests.runs import scored, write
+from tests.scripts.build import Experiment
 from toolformer.data.parquet import read_table
 from toolformer.errors import UserError
 from toolformer.evaluation.ladder.classes import RUNGS
 from toolformer.reporting.reader import explained_tasks
 from toolformer.results.folder import record_digest
-from toolformer.step import Step
 from toolformer.storage import sha256
 
 CHANCE = {"chance": {"calculator": 0.5}}
@@ -23,78 +21,6 @@ DISABLED = [[0, 0, 0, 100], [0, 0, 0, 0]]
 CALLED = [[100, 100, 0, 100], [100, 0, 0, 0]]
 """50 % right; three are gained."""
 PAGE = "Before.\n\n<!-- answers: gains | of: Toolformer | over: disabled | benchmarks: mawps -->\n\nAfter.\n"
-
-
-class Experiment:
-    """Runs as those of the registered experiment, with made-up answers."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.runs = folder, Runs()
-        self.files = write_annotation(folder) | without_calls(folder)
-
-    def arm(
-        self,
-        system: str,
-        scores: Sequence[Sequence[float]],
-        task: str = "mawps",
-        wording: str = "paper",
-        index: str = "",
-        sampled_by: int = 0,
-        filtered: Mapping[str, Any] | None = None,
-        first: int = 0,
-    ) -> None:
-        """The evaluations of an arm, one per seed, from the first one on."""
-        annotate = Step("annotate", 1, {"seed": sampled_by} if sampled_by else {})
-        for seed, of_seed in enumerate(scores, first):
-            number = next(self.runs.numbers)
-            made = ["Calculator"] if system == "toolformer" else []
-            results = ["0", "1", "-2", *map(str, range(3, len(of_seed)))]
-            rows = [
-                scored(
-                    n, float(score), completion=" 5", tools=made, call_result=result if made and n else None
-                )
-                | {"target": [result], "prediction": f" {n}"}
-                for n, (score, result) in enumerate(zip(of_seed, results, strict=False))
-            ]
-            path = write(self.folder / str(number) / f"{task}.parquet", rows)
-            training = None
-            if system.startswith("toolformer"):
-                training = self.training(seed, annotate, filtered or {})
-            answer = Step(
-                "answer", 1, {"system": system, "index": index}, {"training": training} if training else {}
-            )
-            self.runs.add(
-                "evaluate",
-                {f"{task}/score": sum(of_seed) / len(of_seed), "seconds": 90.0},
-                {f"samples/{task}.parquet": path},
-                {"seed": seed, "tool": {"search": {"inference": {"retriever": {"index_path": index}}}}},
-                settings={"number": number},
-                inputs={"answers": answer},
-                experiment="headline",
-                system=system,
-                wording=wording,
-            )  # fmt: skip
-
-    def training(self, seed: int, annotate: Step, filtered: Mapping[str, Any]) -> Step:
-        generate = self.runs.add(
-            "generate",
-            {"annotation_seconds": 1800.0},
-            self.files,
-            settings={"tool": {"calculator": {}}, "filter": filtered},
-            inputs={"annotation": annotate},
-        )
-        train = self.runs.add(
-            "train",
-            {"training_seconds": 240.0},
-            config={"seed": seed},
-            settings={"seed": seed},
-            made_from=generate,
-        )
-        return train.step
-
-    def published(self) -> Path:
-        publish.main(self.runs.root, "headline", self.folder / "published")
-        return self.folder / "published"
 
 
 @pytest.fixture

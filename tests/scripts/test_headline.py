@@ -7,46 +7,12 @@ from typing import Any
 import pytest
 
 from scripts import headline
-from tests.build import SVAMP, Capture, write
-from toolformer.benchmarks.data_folder.table import FILES
+from tests.build import Capture
+from tests.scripts.build import BRIDGE, PAGES, ROWS, fill
 from toolformer.errors import UserError
 from toolformer.tools.retrieval.passages import Passage
 
 Row = dict[str, Any]
-
-LONG = "the miller counts every sack of grain twice before his brother closes the door"
-BRIDGE = "The river below the old stone bridge is called Wensley by all."
-PAGE: Row = {"url": None, "date": "2019-06-03", "title": None, "language": "en"}
-PAGES = {
-    "web": "We met. It was Monday when the rain came. Then we left.",
-    "sunday": "It was Sunday.",
-    "german": "Es war Monday.",
-    "words": f"It was Monday when {LONG}.",
-    "numbers": "It was Monday and 1,234 of 5678 came.",
-    "number": "It was Monday and 1234 came.",
-}
-ROWS: dict[str, list[Row]] = {
-    "web_documents": [
-        {**PAGE, "id": name, "text": text, "language": "de" if name == "german" else "en"}
-        for name, text in PAGES.items()
-    ],
-    "web_excerpts": [{"id": n, "prefix": f"Page {n} ", "continuation": "ends."} for n in range(60)],
-    "squad_train": [{"title": "Old_bridge", "context": f"It is old. {BRIDGE}"}],
-    "2wiki_passages": [{"title": "River", "text": "Boats pass below the stone bridge on the Wensley."}],
-    "trex_evidences": [
-        {"evidences": [{"sub_surface": "A", "obj_surface": "Rome", "masked_sentence": "A is in [MASK]."}]}
-    ],
-    "nq_passages": [{"passages": [{"title": "B", "text": "B is a town."}]}],
-    "wikipedia_articles": [{"text": "C\n\nC is a hill."}],
-    "svamp": [{**SVAMP, "id": str(n), "body": f"Ann has {n + 2} pens."} for n in range(4)]
-    + [{**SVAMP, "id": "4", "body": f"So {LONG}."}, {**SVAMP, "id": "5", "body": "Of 1234 pens 5,678 go."}],
-}
-"""By name of the file in a data folder."""
-
-
-def fill(folder: Path, *names: str) -> None:
-    for name in names:
-        write(folder, FILES[name].paths[0].removesuffix(".jsonl.gz"), ROWS[name])
 
 
 def read(path: Path) -> list[Row]:

@@ -10,8 +10,7 @@ import pytest
 from scripts import answers, headline, position_tables, positions
 from tests.build import SVAMP, write
 from tests.runs import Runs, write_annotation
-from tests.scripts.test_answers import Experiment
-from tests.scripts.test_headline import ROWS, fill
+from tests.scripts.build import ROWS, Experiment, fill
 from toolformer.step import Step
 
 Row = dict[str, Any]
