@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,6 +34,15 @@ def place(tmp_path: Path, monkeypatch: Patch) -> Path:
     monkeypatch.setenv("TOOLFORMER_RUNS", str(tmp_path / "runs"))
     monkeypatch.delenv("TOOLFORMER_DATA_DIR", raising=False)
     return tmp_path
+
+
+def test_an_experiment_says_at_its_start_how_long_it_takes(place: Path, capsys: Capture) -> None:
+    model = place / "model"
+    shutil.copytree(Path("tests/golden/model"), model, ignore=shutil.ignore_patterns("*.safetensors"))
+    for dtype, minutes in validate(compose("report", ["experiment=demo"])).run.minutes.items():
+        words = [f"model={model}", f"paths.root={place}", f"lm.dtype={dtype}"]
+        assert main(["demo", *words]) == 2, "the model has no weights"
+        assert f"demo: about {minutes:g} minutes on two cores in {dtype}" in capsys.readouterr().err
 
 
 def test_the_headline_calls_the_calculator_at_another_k() -> None:

@@ -331,18 +331,15 @@ def show_plan(jobs: Sequence[Job], flags: Collection[str]) -> tuple[dict[str, Ru
 
 
 def _log_estimate(config: Config) -> None:
-    """Logs how long an experiment whose work is known will take on this processor, measured in a third of a second."""
-    from toolformer.lm.loading import choose_device, choose_dtype, dtype_name
-    from toolformer.lm.rate import teraflops
+    """Logs how long an experiment takes on a CPU, where that was measured."""
+    from toolformer.lm.loading import choose_device, dtype_name
 
-    run, lm = config.run, config.lm
-    if run.minutes is None or run.teraflops is None or choose_device(lm.device) != "cpu":
-        return
-    rate = teraflops(choose_dtype(lm.dtype, "cpu"))
-    log.info(
-        "%s: about %.0f minutes on this processor, if nothing else uses it (%.2g TFLOP/s in %s)",
-        config.name, run.minutes + run.teraflops / rate / 60, rate, dtype_name(lm.dtype, lm.device),
-    )  # fmt: skip
+    dtype = dtype_name(config.lm.dtype, config.lm.device)
+    if choose_device(config.lm.device) == "cpu" and dtype in config.run.minutes:
+        log.info(
+            "%s: about %g minutes on two cores in %s, as measured; longer if another process uses them",
+            *(config.name, config.run.minutes[dtype], dtype),
+        )
 
 
 def _check_tools(configs: Sequence[Config], flags: Collection[str]) -> None:

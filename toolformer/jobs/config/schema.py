@@ -249,10 +249,8 @@ class RunConfig:
     """Stages to run, each with the keys to sweep over and their values: {evaluate: {decoding.k: [0, 10]}}."""
     experiments: list[str] = field(default_factory=list)
     """Experiments to run in place of this one."""
-    minutes: Amount | None = None
-    """With teraflops, for the estimate that is logged at the start on a CPU: what it takes on two cores, however fast they multiply."""
-    teraflops: Amount | None = None
-    """10^12 floating-point operations of its models' matrix products."""
+    minutes: dict[str, Amount] = field(default_factory=dict)
+    """How long it was measured to take on two CPU cores, by dtype (float32, bfloat16); logged at its start."""
 
 
 @dataclass
