@@ -251,7 +251,7 @@ def _named(name: str, arguments: list[str]) -> int:
         return _stage(name, arguments)
     if name in COMMANDS:
         module = importlib.import_module(f"toolformer.cli.{name if name in _MODULES else 'commands'}")
-        return int(getattr(module, "main" if name in _MODULES else name.replace("-", "_"))(arguments))
+        return int(getattr(module, "main" if name in _MODULES else name)(arguments))
     known = [*STAGES, *COMMANDS]
     raise UserError(f"there is no command {name!r}{near(name, known)}; commands are {', '.join(known)}")
 

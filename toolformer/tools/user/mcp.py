@@ -287,28 +287,24 @@ class _Http:
     reason: str = ""
 
     def client(self, headers: Mapping[str, str], timeout: float) -> Any:
-        """A client for at most `MOST_BYTES` of each body, or of each event in one.
-
-        A small packed body may unpack to a huge one, so none is unpacked.
-        """
+        """A client for at most `MOST_BYTES` of each body; a small packed one may unpack to a huge one, so none is unpacked."""
         import httpx2
 
         async def note(response: httpx2.Response) -> None:
             if response.status_code >= 300 and response.request.method == "POST":
                 self.reason = self.reason or f"HTTP {response.status_code}"
             response.headers.pop("Content-Encoding", None)
-            response.stream = _Bounded(response.stream, _has_events(response))
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                response.stream = _Bounded(response.stream)
 
         class _Bounded(httpx2.AsyncByteStream):
-            def __init__(self, stream: Any, has_events: bool) -> None:
-                self.stream, self.has_events = stream, has_events
+            def __init__(self, stream: Any) -> None:
+                self.stream = stream
 
             async def __aiter__(self) -> AsyncIterator[bytes]:
                 size = 0
                 async for chunk in self.stream:
-                    # Of a stream of events each one is an answer; a blank line ends it.
-                    ended = max(chunk.rfind(b"\n\n"), chunk.rfind(b"\n\r\n")) if self.has_events else -1
-                    size = size + len(chunk) if ended < 0 else len(chunk) - ended
+                    size += len(chunk)
                     if size > MOST_BYTES:
                         raise httpx2.ReadError(f"an answer of more than {MOST_BYTES} bytes")
                     yield chunk
@@ -328,16 +324,11 @@ class _Http:
 
         with contextlib.suppress(Exception), anyio.move_on_after(3.0):
             async with client.stream("GET", url, headers={"Accept": "text/event-stream"}) as response:
-                if _has_events(response):
+                if response.headers.get("content-type", "").startswith("text/event-stream"):
                     self.reason = (
                         f"{self.reason}; its transport is SSE, which MCP has replaced: name its address for Streamable HTTP, "
                         "often .../mcp"
                     )
-
-
-def _has_events(response: Any) -> bool:
-    """Whether an answer over HTTP is a stream of events."""
-    return bool(response.headers.get("content-type", "").startswith("text/event-stream"))
 
 
 @functools.cache
