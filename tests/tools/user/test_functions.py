@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import enum
+import itertools
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from hypothesis import given
@@ -236,7 +238,16 @@ def test_what_a_returned_value_becomes(value: Any, text: str) -> None:
     assert to_result(value) == Result(text)
 
 
-@pytest.mark.parametrize("value", [float("nan"), np.float64("inf"), object()], ids=["nan", "inf", "object"])
+def test_an_endless_generator_is_cut() -> None:
+    text = to_result(0 for _ in itertools.count()).text
+    assert text is not None and text.startswith("(0, 0, ") and len(text) <= 1000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), np.float64("inf"), object(), pandas.DataFrame({"shelf": ["A1"]})],
+    ids=["nan", "inf", "object", "frame"],
+)
 def test_a_returned_value_that_is_not_json(value: Any) -> None:
     assert to_result(value) == Result(reason="result is not JSON")
 

@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import itertools
 import json
 import logging
 import math
@@ -19,7 +20,7 @@ import string
 import sys
 import typing
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -148,7 +149,9 @@ def _json(value: Any) -> str:
 
 
 def _beginning(value: Any) -> Any:
-    """As many items of a list, an array or a text as a result can show."""
+    """As many items of a list, an array, a generator or a text as a result can show."""
+    if isinstance(value, Generator):
+        return list(itertools.islice(value, 4 * MOST_CHARACTERS))
     if shape := getattr(value, "shape", None):
         return value[: max(1, 4 * MOST_CHARACTERS // max(1, math.prod(shape[1:])))]
     return value[: 4 * MOST_CHARACTERS] if isinstance(value, list | tuple | str) else value
@@ -156,7 +159,9 @@ def _beginning(value: Any) -> Any:
 
 def _of_array(value: Any) -> Any:
     """An array as the list of its first rows, and a scalar of an array library as Python's; TypeError for anything else."""
-    if getattr(value, "shape", None):
+    if getattr(value, "shape", None) and hasattr(
+        value, "tolist"
+    ):  # a table of pandas would become its columns' names
         return list(_beginning(value))
     number = value.item() if hasattr(value, "item") else None
     if number is None or type(number) is type(value):
