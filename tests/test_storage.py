@@ -137,7 +137,7 @@ def test_files_have_the_mode_that_the_umask_leaves(tmp_path: Path, umask: int, m
 
 def test_a_file_in_a_folders_place_is_no_lack_of_room(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"finished work is kept: name another folder"):
+    with pytest.raises(UserError, match=r"finished work is kept: move the file away"):
         atomic_write(tmp_path / "file" / "x", b"")
 
 

@@ -29,6 +29,13 @@ _PART = ".part"
 CACHE_VARIABLE = "TOOLFORMER_CACHE"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+REMEDIES = {
+    **dict.fromkeys(_FULL, "make room or name another folder"),
+    **dict.fromkeys(_FORBIDDEN, "change permissions or name another folder"),
+    errno.EISDIR: "move the folder away that is where this file belongs",
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "move the file away that is where a folder belongs"),
+}
+"""What to do after a failed write, by its errno."""
 _REMEMBERED = 2**24
 """Bytes of a file from which on its hash is remembered."""
 _SAMPLED = "sample:"
@@ -141,11 +148,8 @@ def writing(path: Path) -> Iterator[None]:
             reason = f"the file cannot be read ({error.strerror or error}); check its path and permissions"
             raise UserError(f"{os.fsdecode(error.filename)}: {reason}") from error
         reason = f"cannot write {path.name} ({error.strerror or error})"
-        remedy = {
-            **dict.fromkeys(_FULL, "make room or "),
-            **dict.fromkeys(_FORBIDDEN, "change permissions or "),
-        }
-        advice = f"finished work is kept: {remedy.get(error.errno or 0, '')}name another folder, and give the same command again"
+        remedy = REMEDIES.get(error.errno or 0, "name another folder")
+        advice = f"finished work is kept: {remedy}, and give the same command again"
         raise UserError(f"{path.parent}: {reason}; {advice}") from error
 
 

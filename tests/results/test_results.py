@@ -284,6 +284,7 @@ def test_what_is_finished_is_read_in_a_read_only_root(results: Results) -> None:
         (errno.ENOSPC, "make room or name another"),
         (errno.EACCES, "change permissions or"),
         (errno.ENAMETOOLONG, "kept: name another"),
+        (errno.EISDIR, "kept: move the folder away"),
     ],
 )
 def test_a_failed_write_names_its_target_and_what_helps(code: int, advice: str, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import errno
 import importlib
 import io
 import logging
@@ -26,6 +25,7 @@ from toolformer.credentials import printable, without_credentials
 from toolformer.errors import UsageError, UserError, near
 from toolformer.progress import configure
 from toolformer.step import STAGES
+from toolformer.storage import REMEDIES
 
 log = logging.getLogger(__name__)
 
@@ -151,8 +151,8 @@ def _command(argv: Sequence[str] | None) -> int:
             message = printable(" ".join(str(error).split()))
             if isinstance(error, UsageError):
                 message += f"; see toolformer {arguments[0]} --help"
-        elif isinstance(error, OSError) and error.errno in _REMEDIES:
-            message = f"{_of_target(error)}; finished work is kept: {_REMEDIES[error.errno]}"
+        elif isinstance(error, OSError) and error.errno in REMEDIES:
+            message = f"{_of_target(error)}; finished work is kept: {REMEDIES[error.errno]}"
         elif isinstance(error, RuntimeError) and _GPU_IS_FULL.match(str(error)):
             message = (
                 f"{' '.join(str(error).split())[:120]}; finished work is kept: see with nvidia-smi what else uses the GPU, "
@@ -207,14 +207,6 @@ def _check_working_directory() -> None:
         raise UserError(
             "the working directory's name is not UTF-8; rename the folder, or cd to another one"
         ) from None
-
-
-_REMEDIES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room or name another folder"),
-    **dict.fromkeys((errno.EACCES, errno.EROFS), "change its permissions or name another"),
-    errno.EISDIR: "a folder is where a file belongs; move it away",
-    errno.ENOTDIR: "a file is where a folder belongs; move it away",
-}
 
 
 def _of_target(error: OSError) -> OSError:
