@@ -49,6 +49,15 @@ def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
         assert (once / name).read_bytes() == (again / name).read_bytes(), name
 
 
+def test_other_benchmarks_alone_list_no_gaps_of_the_paper() -> None:
+    def keys(*tasks: str, full: bool = False) -> list[str]:
+        scores = {("model", task): SCORE for task in tasks}
+        return [part.key for part in tables.report_content(Evidence(None, None, scores), full).parts]
+
+    assert "missing" not in keys("my_quiz", "heldout_perplexity")
+    assert "missing" in keys("my_quiz", "svamp") and "missing" in keys("my_quiz", full=True)
+
+
 def test_what_was_not_measured_is_the_last_list(report: Report, tmp_path: Path) -> None:
     bare = build(Runs(), None, tmp_path / "bare")
     assert report.content.parts[-1].key == "missing"

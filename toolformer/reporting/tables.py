@@ -60,9 +60,8 @@ def report_content(evidence: Evidence, full: bool = False) -> Content:
     parts += [figure for figure in drawn if figure not in parts]
     if annotation and annotation.examples:
         parts.append(from_run(calls(annotation), annotation.run))
-    parts += [
-        table for table in (symbols(), runs(evidence), missing(evidence)) if table.rows or table.caption
-    ]
+    last = [symbols(), runs(evidence), *([missing(evidence)] if full or _is_of_the_paper(evidence) else [])]
+    parts += [table for table in last if table.rows or table.caption]
     title = "Toolformer: measured beside the paper"
     first = headline(evidence)
     return Content(
@@ -176,6 +175,13 @@ def symbols() -> Table:
     """The legend."""
     columns = text_columns("Symbol", "Meaning", wide=["Meaning"])
     return Table.of("symbols", "", "Symbols", columns, SYMBOLS.items())
+
+
+def _is_of_the_paper(evidence: Evidence) -> bool:
+    """Whether a benchmark of the paper was asked, or none at all; a report of other benchmarks alone lists no gaps."""
+    papers = {task for table in SCORE_TABLES if table.is_papers for task in table.tasks}
+    asked = {task for _, task in evidence.scores if not is_perplexity(task)}
+    return not asked or bool(asked & papers)
 
 
 def missing(evidence: Evidence) -> Table:
