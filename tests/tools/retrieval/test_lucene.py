@@ -115,6 +115,20 @@ def test_a_broken_index_is_one_line(tmp_path: Path) -> None:
 
 
 @needs_lucene
+@pytest.mark.parametrize("version", [1, 99])
+def test_an_index_of_another_lucene_is_refused_before_work(tmp_path: Path, version: int) -> None:
+    folder = build(tmp_path / "index", [Passage("12", "Ghana", "Ghana is a country.")])
+    (folder / index.MANIFEST).unlink()  # as an index that Anserini or Pyserini wrote
+    (segments,) = folder.glob("segments_*")
+    written = segments.read_bytes()
+    end = written.index(b"segments") + len(b"segments")
+    segments.write_bytes(written[:end] + version.to_bytes(4, "big") + written[end + 4 :])
+    with pytest.raises(UserError, match=r"IndexFormatToo.*if another version of Lucene made it, build it again") as caught:
+        WikiSearch(Lucene(str(folder))).check()
+    assert "\n" not in str(caught.value)
+
+
+@needs_lucene
 def test_prebuilt_indexes_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="no BM25 index 'wikipedia-kilt'; the paper's is wikipedia-kilt-doc"):
         Lucene(prebuilt="wikipedia-kilt")
