@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from tests.build import GOLDEN, smoke_words
@@ -20,10 +21,11 @@ from toolformer.jobs.config import compose, validate
 from toolformer.lm import loading
 from toolformer.results import Results, Run
 from toolformer.training import distributed
+from toolformer.training.trainer import MAX_RATE
 
 STEPS = 8
 RECIPE = (
-    "learning_rate=5e-5",
+    "learning_rate=null",
     "max_steps=8",
     "eval_every=4",
     "batch_size=2",
@@ -80,7 +82,14 @@ def test_two_processes_killed_and_resumed_train_as_one(
     assert steps == sorted({*steps}) == [step for step, _ in alone.curve("loss")]
     one, two = (load_file(run.folder / "model" / "model.safetensors") for run in (alone, together))
     assert one.keys() == two.keys()
-    assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-4
+    for name in one:
+        distances = (one[name] - two[name]).abs()
+        if name.endswith("attn.c_attn.bias"):
+            # A bias of all keys changes no attention: its gradient is rounding, of which AdamW makes steps like any other.
+            queries, keys, values = distances.chunk(3)
+            assert float(keys.max()) < 2 * STEPS * MAX_RATE
+            distances = torch.cat([queries, values])
+        assert float(distances.max()) < 1e-4, name
 
 
 @pytest.mark.chaos
@@ -139,7 +148,10 @@ def test_under_a_launcher_no_further_processes_are_started(monkeypatch: pytest.M
     assert train.processes_to_start(settings("trainer.processes=8", "lm.device=cpu")) == 1
 
 
-@pytest.mark.parametrize(("command", "key"), [("run", "trainer.processes"), ("generate", "engine.workers")])
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [("run", "trainer.processes"), ("generate", "engine.workers"), ("evaluate", "engine.workers")],
+)
 def test_a_launcher_starts_trainings_alone(
     command: str, key: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
