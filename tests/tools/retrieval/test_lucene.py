@@ -123,7 +123,9 @@ def test_an_index_of_another_lucene_is_refused_before_work(tmp_path: Path, versi
     written = segments.read_bytes()
     end = written.index(b"segments") + len(b"segments")
     segments.write_bytes(written[:end] + version.to_bytes(4, "big") + written[end + 4 :])
-    with pytest.raises(UserError, match=r"IndexFormatToo.*if another version of Lucene made it, build it again") as caught:
+    with pytest.raises(
+        UserError, match=r"IndexFormatToo.*if another version of Lucene made it, build it again"
+    ) as caught:
         WikiSearch(Lucene(str(folder))).check()
     assert "\n" not in str(caught.value)
 
