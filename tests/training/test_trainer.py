@@ -156,7 +156,9 @@ def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(gpt2_folder: Pat
         # 4,096 bytes let no weights through; 64,000 let the weights through, not the optimizer.
         for limit, settings in ((4096, SETTINGS), (64_000, replace(SETTINGS, eval_every=100))):
             output = tmp_path / str(limit)
-            with pytest.raises(UserError, match=r"cannot write .*name another folder") as caught:
+            with pytest.raises(
+                UserError, match=r"cannot write .*: make room or name another folder"
+            ) as caught:
                 run(gpt2_folder, output, settings, on_log=fill)
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
             assert "\n" not in str(caught.value) and str(output) in str(caught.value)
@@ -176,7 +178,8 @@ def test_a_tokenizer_that_cannot_be_written_is_one_line(gpt2_folder: Path, tmp_p
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
         with (
             pytest.raises(
-                UserError, match=r"cannot write model .*; finished work is kept: name another folder"
+                UserError,
+                match=r"cannot write model .*; finished work is kept: make room or name another folder",
             ),
             checkpoints.saving(tmp_path / "model", shutil.rmtree),
         ):

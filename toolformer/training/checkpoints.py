@@ -10,8 +10,10 @@ that is missing, cut short or another one is found, and no file of weights is re
 a damaged model is trained again.
 """
 
+import errno
 import json
 import logging
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -200,8 +202,13 @@ def saving(path: Path, clean_up: Callable[[Path], None]) -> Iterator[None]:
                 raise
             clean_up(path)
             is_cut_short = any(text in str(error) for text in _CUT_SHORT)
-            reason = "the write was cut short, as by a full disk" if is_cut_short else one_line(error, 120)
-            raise OSError(reason) from error
+            reason = getattr(error, "strerror", None) or one_line(error, 120)
+            code = getattr(error, "errno", None)
+            if named := re.search(r"\(os error (\d+)\)", str(error)):  # of libraries in Rust
+                code = int(named[1])
+            if is_cut_short:
+                code, reason = errno.ENOSPC, "the write was cut short, as by a full disk"
+            raise OSError(code, reason) from error
 
 
 def _encoded(record: dict[str, Any]) -> bytes:
