@@ -120,7 +120,9 @@ def test_every_threshold_from_the_floor_on_keeps_the_same_calls(
 def test_a_threshold_below_the_floor_is_refused(calling_model: LanguageModel, tmp_path: Path) -> None:
     rows = rows_from(calling_model, 0.5)
     assert any(row["status"] == "scored" and row["loss_no_result"] is None for row in rows)
-    with pytest.raises(UserError, match="^filter_threshold: -9 is below score.floor"):
+    with pytest.raises(
+        UserError, match="^filter_threshold: -9 is below the score.floor with which tool qa was scored"
+    ):
         keep(rows, {"qa": -9.0})
     keep(rows, {"qa": -9.0}, PLAIN)
     store = ShardStore(tmp_path)

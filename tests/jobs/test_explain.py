@@ -97,7 +97,9 @@ def test_what_cannot_be_explained_is_one_line(smoke_runs: Path, refused: Refused
     results = Results(smoke_runs)
     place = f"paths.root={smoke_runs}"
     (model,) = results.runs("evaluate", system="model")
-    assert "oracle conditions need system=toolformer, not model" in refused("explain", model.id, place)
+    assert "oracle conditions need system=toolformer, but this run has system=model" in refused(
+        "explain", model.id, place
+    )
     oracles = ["evaluate", *smoke_words(smoke_runs), "evaluation.oracles=true"]
     for overrides in (["system=prompted"], ["decoding.k=0"]):
         assert "evaluation.oracles needs system=toolformer and decoding.k of 1 or more" in refused(
