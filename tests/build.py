@@ -1,6 +1,7 @@
 """What tests of several packages build: tiny made-up models of the architectures that matter, with a tokenizer trained on the
 spot; data folders of benchmarks; prompts, tools and steered models for decoding. No downloads."""
 
+import argparse
 import datetime
 import functools
 import gzip
@@ -10,7 +11,7 @@ import random
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from io import StringIO
 from pathlib import Path
@@ -51,6 +52,21 @@ from toolformer.tools.base import ClosedTool, Result, Tool
 Capture = pytest.CaptureFixture[str]
 Log = pytest.LogCaptureFixture
 Patch = pytest.MonkeyPatch
+ARTICLES = {
+    "Lighthouse": "A lighthouse is a tower with a bright lamp at its top. It warns ships of rocks and shallow water, "
+    "and its keeper once lit the lamp by hand every evening.",
+    "Windmill": "A windmill turns the force of the wind into work. Millers ground grain between two heavy stones, and "
+    "in low country windmills pumped water out of the fields.",
+    "Beekeeping": "Beekeeping is the care of honey bee colonies. A beekeeper takes honey and wax from the hives and "
+    "feeds the bees with sugar water through a long winter.",
+    "Harbour": "A harbour is sheltered water where ships lie at anchor. Many harbours have a lighthouse at the end of "
+    "their mole and cranes along the quay.",
+    "Compass": "A compass shows where north is. Its magnetic needle swings freely on a pin, and sailors have steered "
+    "by it for almost a thousand years.",
+    "Sundial": "A sundial tells the hour by the shadow of a rod. It is the oldest clock, and it is of no use at night "
+    "or under clouds.",
+}
+
 ARCHITECTURES = ("gpt2", "gptj", "llama")
 TRAINING_TEXT = [
     "The number in the next term is 18 + 12 x 3 = [Calculator(18 + 12 * 3) -> 54] 54.",
@@ -449,3 +465,17 @@ def task_config(name: str) -> dict[str, Any]:
     [path] = TASKS_DIR.glob(f"*/{name}.yaml")
     found: dict[str, Any] = load_yaml(path)
     return found
+
+
+def save_atlas(path: Path, weights: Mapping[str, torch.Tensor], prefix: str = "reader.") -> Path:
+    """A file laid out as Atlas saves it: reader and retriever, the training's settings and the states it went on with."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    state = {f"{prefix}{name}": tensor for name, tensor in weights.items()}
+    # Saved by a library that did not yet know that it is of no use.
+    unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    state[f"{prefix}{unused}"] = torch.zeros(16, 4)
+    state["retriever.contriever.embeddings.word_embeddings.weight"] = torch.zeros(5, 4)
+    settings = argparse.Namespace(n_context=40, device=torch.device("cpu"), train_data=["a"])
+    scheduler = {"base_lrs": [1e-4], "last_epoch": 3, "lr_lambdas": [{}]}
+    torch.save({"step": 3, "model": state, "optimizer": None, "scheduler": scheduler, "opt": settings}, path)
+    return path

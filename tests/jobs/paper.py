@@ -8,8 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.build import t5_tokenizer, teach, tiny_model, tiny_t5, tiny_tokenizer, write, write_math
-from tests.tools.build import ARTICLES, save_atlas
+from tests.build import (
+    ARTICLES,
+    save_atlas,
+    t5_tokenizer,
+    teach,
+    tiny_model,
+    tiny_t5,
+    tiny_tokenizer,
+    write,
+    write_math,
+)
 from toolformer.benchmarks import MLQA_LANGUAGES
 
 CALLS = (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.build import ARTICLES
+from tests.build import ARTICLES
 from toolformer.tools.retrieval.bm25 import BM25
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from transformers import T5ForConditionalGeneration
 
-from tests.build import OTHER_DOCUMENT, t5_tokenizer, tiny_t5
+from tests.build import OTHER_DOCUMENT, save_atlas, t5_tokenizer, tiny_t5
 from tests.reference import fused_text
-from tests.tools.build import Hostile, save_atlas
+from tests.tools.build import Hostile
 from toolformer.errors import UserError
 from toolformer.tools.atlas import Atlas, FusionInDecoder, converted, load_reader, reader_weights
 from toolformer.tools.question_answering import short_answer

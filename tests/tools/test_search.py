@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.build import OTHER_DOCUMENT
-from tests.tools.build import ARTICLES, titles
+from tests.build import ARTICLES, OTHER_DOCUMENT
+from tests.tools.build import titles
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.tools.retrieval.bm25 import BM25

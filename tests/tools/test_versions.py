@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from hydra.utils import instantiate
 
-from tests.build import German, Writer
-from tests.tools.build import ARTICLES
+from tests.build import ARTICLES, German, Writer
 from toolformer.data import Document
 from toolformer.jobs.config import compose
 from toolformer.tools.base import Tool

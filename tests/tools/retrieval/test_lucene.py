@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.build import OTHER_DOCUMENT
-from tests.tools.build import ARTICLES, titles
+from tests.build import ARTICLES, OTHER_DOCUMENT
+from tests.tools.build import titles
 from toolformer.data import Document
 from toolformer.errors import UserError
 from toolformer.tools.retrieval import index, java, lucene
