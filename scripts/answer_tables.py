@@ -402,7 +402,7 @@ def time(answers: Answers) -> Table:
 
 def _annotations(answers: Answers) -> list[Run]:
     """Those by the loss first, by chance last."""
-    names = ("loss", "new", "chance", "chance above 0")
+    names = ("loss", "new", "chance", "chance above 0", "without leaks")
     return sorted(
         answers.results.runs("generate"), key=lambda run: (names.index(calls_of(run.step)), run.started)
     )

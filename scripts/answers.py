@@ -40,18 +40,18 @@ class Experiment:
     folder: Path
     """Its published runs."""
     hypotheses: Path
-    rules: Path
-    """What `scripts/rules.py` writes."""
+    rules: tuple[Path, ...]
+    """What `scripts/rules.py` writes, and further files of answers that are right."""
     is_pooled: bool = False
     """Whether an arm's trainings are of several annotations, and all arms have one index."""
 
 
 EXPERIMENTS = {
-    "headline": Experiment(PUBLISHED, REGISTRATION / "hypotheses.json", rules.FILE),
+    "headline": Experiment(PUBLISHED, REGISTRATION / "hypotheses.json", (rules.FILE,)),
     "positions": Experiment(
         RESULTS / "positions",
         REGISTRATION / "positions_hypotheses.json",
-        RESULTS / "positions_rules.json",
+        (RESULTS / "positions_rules.json",),
         is_pooled=True,
     ),
 }
@@ -66,6 +66,7 @@ ARMS = {
     "Toolformer": ("toolformer", "loss", ""),
     "chance": ("toolformer", "chance", ""),
     "chance above 0": ("toolformer", "chance above 0", ""),
+    "without leaks": ("toolformer", "without leaks", ""),
     "new calls": ("toolformer", "new", ""),
     "new calls, disabled": ("toolformer_disabled", "new", ""),
     "Toolformer, index without": ("toolformer", "loss", "without"),
@@ -130,6 +131,8 @@ def calls_of(annotation: Step) -> str:
         return "chance above 0"
     if any("chance" in part for part in settings):
         return "chance"
+    if annotation.settings.get("filter", {}).get("leak") == "drop":
+        return "without leaks"
     sampled_by = next((step.settings.get("seed", 0) for step in annotation.find_all("annotate")), 0)
     return "new" if sampled_by else "loss"
 
@@ -157,7 +160,7 @@ class Answers:
         """The answers of an arm by seed. UserError if there are none, or a file is not what was published."""
         task, belongs = PARTS.get(benchmark, (benchmark, None))
         if arm in RULES:
-            right = rules.right_answers(self.experiment.rules)
+            right = rules.right_answers(*self.experiment.rules)
             answered = self.of(RULES[arm], benchmark, wording)
             return [(seeds, rules.scored(arm, task, seeds[0], rows, right)) for seeds, rows in answered]
         runs = sorted(self.runs_of(arm, task, wording).items())

@@ -17,7 +17,7 @@ Table = list[dict[str, str]]
 KINDS = {"equals": "after an equals sign", "name": "before a name or number", "other": "elsewhere"}
 """Kinds of position, by their key."""
 CORPORA = {"texts": "texts.jsonl", "web": "web.jsonl"}
-KEPT_BY = {"loss": "loss", "chance": "chance", "chance above 0": "chance above 0"}
+KEPT_BY = ("loss", "chance", "chance above 0", "without leaks")
 _COLUMNS = ["doc_id", "tool", "position", "status", "kept", "leak", "filter_gain"]
 
 
@@ -96,7 +96,7 @@ def kept(answers: Answers) -> Table:
             drawn.setdefault((sampled_by, filtered, tool), []).append(
                 [row for row in rows if row["tool"] == tool]
             )
-    ordered = sorted(drawn, key=lambda key: (key[0], [*KEPT_BY].index(key[1]), key[2]))
+    ordered = sorted(drawn, key=lambda key: (key[0], KEPT_BY.index(key[1]), key[2]))
     return [_kept(*key, drawn[key]) for key in ordered]
 
 

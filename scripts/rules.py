@@ -52,9 +52,11 @@ def calculated(answer: str) -> str:
         return answer
 
 
-def right_answers(path: Path = FILE) -> dict[str, Any]:
-    """The file that `main` writes."""
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+def right_answers(*paths: Path) -> dict[str, Any]:
+    """What `main` writes, of these files together; without one that of the first experiment."""
+    content: dict[str, Any] = {}
+    for path in paths or (FILE,):
+        content |= json.loads(path.read_text(encoding="utf-8"))
     return content
 
 
@@ -105,7 +107,7 @@ def main(data: Path, experiment: str = "headline") -> None:
                 if QUESTIONS[task](documents[task][identity], [f" {answer}"])["score"]
             ]
             right.setdefault(rule, {})[task] = {"0": sorted(ids)}
-    path = answers.EXPERIMENTS[experiment].rules
+    path = answers.EXPERIMENTS[experiment].rules[0]
     atomic_write(path, (json.dumps(right, indent=0, sort_keys=True) + "\n").encode())
     print(path)
 

@@ -17,8 +17,8 @@ from toolformer.results import Results
 from toolformer.statistics.crossed import crossed
 
 HEADLINE, *PAGES = tables.PAGES
-MEASURED = (HEADLINE, *(page for page in PAGES if page.stem in ("loss", "errors")))
-"""The pages of the registered experiment's results."""
+MEASURED = (HEADLINE, *(page for page in PAGES if page.stem in ("loss", "errors", "positions")))
+"""The pages of the registered experiments' results."""
 
 
 def text(path: Path) -> str:
