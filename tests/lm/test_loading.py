@@ -22,6 +22,7 @@ from tests.build import Patch, t5_tokenizer, tiny_model, tiny_t5, tiny_tokenizer
 from toolformer.errors import UserError
 from toolformer.lm import loading
 from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.lazy import LazyLanguageModel
 from toolformer.lm.seq2seq import Seq2SeqModel
 
 
@@ -520,3 +521,15 @@ def test_a_hub_out_of_reach_is_asked_once(monkeypatch: Patch) -> None:
         ):
             loading.load_config("smolm2")
         assert len(asked) == 1
+
+
+def test_a_lazy_model_that_cannot_be_loaded_says_so_at_every_use(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_folder, folder)
+    (folder / "model.safetensors").unlink()
+    model = LazyLanguageModel(str(folder), "float32", "cpu", batch_tokens=7)
+    for _ in range(2):
+        with pytest.raises(UserError, match="has no weights"):
+            model.encode("a")
+    shutil.copy(tiny_folder / "model.safetensors", folder)
+    assert model.encode("a") and model.batch_tokens == 7

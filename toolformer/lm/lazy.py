@@ -30,10 +30,16 @@ class LazyLanguageModel(LanguageModel):
         """Reads the weights, unless that is done. UserError as of `from_pretrained`, and for a tool's name that is lost."""
         if self._settings is None:
             return
-        settings, self._settings = self._settings, None
-        super().__init__(*loading.load_placed(self.name, self.dtype, self._asked), self.name)
-        vars(self).update(settings)
-        super().check_tool_names(self._tool_names)
+        before, settings = vars(self).copy(), self._settings
+        try:
+            self._settings = None
+            super().__init__(*loading.load_placed(self.name, self.dtype, self._asked), self.name)
+            vars(self).update(settings)
+            super().check_tool_names(self._tool_names)
+        except BaseException:  # it is not loaded: the next use tries again and says the same
+            vars(self).clear()
+            vars(self).update(before)
+            raise
 
     def check_tool_names(self, names: Iterable[str]) -> None:
         """As of any model, but not before it is loaded."""
