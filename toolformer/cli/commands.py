@@ -337,7 +337,7 @@ def _log_estimate(config: Config) -> None:
     dtype = dtype_name(config.lm.dtype, config.lm.device)
     if choose_device(config.lm.device) == "cpu" and dtype in config.run.minutes:
         log.info(
-            "%s: about %g minutes on two cores in %s, as measured; longer if another process uses them",
+            "%s: about %g minutes on two cores in %s; longer if another process uses them",
             *(config.name, config.run.minutes[dtype], dtype),
         )
 
