@@ -47,7 +47,7 @@ class Experiment:
 
 
 EXPERIMENTS = {
-    "headline": Experiment(PUBLISHED, REGISTRATION / "hypotheses.json", (rules.FILE,)),
+    "headline": Experiment(PUBLISHED, REGISTRATION / "hypotheses.json", (rules.FILE, rules.BASELINES)),
     "positions": Experiment(
         RESULTS / "positions",
         REGISTRATION / "positions_hypotheses.json",
@@ -80,8 +80,11 @@ RULES = {
     "disabled + rule": "disabled",
     "question as query": "M",
     "question as query, index without": "M",
+    "M, chat template": "M",
+    "M, four examples": "M",
 }
-"""The rules that answer in place of learned calls (`scripts/rules.py`), and the arm whose answers each replaces."""
+"""The rules that answer in place of learned calls (`scripts/rules.py`), other ways to ask M (`scripts/baselines.py`), and the arm whose
+answers each replaces."""
 
 
 @functools.cache

@@ -27,6 +27,8 @@ Row = Mapping[str, Any]
 FILE = Path(__file__).resolve().parents[1] / "docs" / "results" / "rules.json"
 SUMS = ("arithmetic", "mawps", "svamp")
 QUESTIONS = {"nq": answer_in_20_words, "lama_trex": answer_in_5_words}
+BASELINES = FILE.with_name("baselines.json")
+"""What `scripts/baselines.py` writes."""
 QUERIES = {
     "headline": {
         "question as query": "index.bm25",
