@@ -59,7 +59,7 @@ def test_a_password_may_hold_what_an_address_may_not(address: str, shown: str) -
 def test_a_name_says_what_is_a_secret() -> None:
     secrets = "api_key apiKey APIKEY PASSWD pwd passphrase Authorization Set-Cookie bearer X-Auth-Token DB_PASSWORD2 clientSecret"
     secrets += " accessKeyId aws_access_key_id sessionid session_id pat GITHUB_PAT pin otp privkey openaikey userpass token_value"
-    secrets += " Passwort passPhrase pass_code smtp_pass sid"
+    secrets += " Passwort passPhrase pass_code smtp_pass sid sig client_pem userpwd"
     others = "key_variable max_tokens batch_tokens tokenizer monkey keyword secretary pin_memory pinned pattern signature"
     others += " eos_token_id doc_id turkey compass bypass path spin option patience passage passage_words"
     assert all(map(is_secret, secrets.split())) and not any(map(is_secret, others.split()))
@@ -92,19 +92,56 @@ def test_errors_of_others_name_no_key() -> None:
         f'password="{SECRET} x',
         f"Authorization=Basic {SECRET}",
         f"key=api_key={SECRET}",
+        f"client_secret => {SECRET}",
+        f"'token' => '{SECRET}'",
+        f"Password=a b {SECRET};",
+        f"Password=a b {SECRET};Server=h",
+        f"Server=h;User Id=u;Password=a b {SECRET}",
+        f"Server=h; Pwd=a b {SECRET}; Encrypt=yes",
+        f"curl -u me:{SECRET} -v",
+        f"curl --user me:{SECRET}",
+        f"{{'key': '{SECRET}'}}",
+        f'{{"key": "{SECRET}", "x": 1}}',
+        f"401 for ?key={SECRET}",
+        f"'?q=x&key={SECRET}'",
+        f"invalid x-api-key {SECRET}",
+        f"bad my_api_key {SECRET}",
+        f"Incorrect API key provided: {SECRET}.",
+        f"sk-{SECRET}",
+        f"no sk-proj-{SECRET} here",
+        f"(hf_{SECRET})",
+        f"ghp_{SECRET}",
+        f"https://h/bot123:{SECRET}/x",
+        f"url: /bot123:{SECRET}/x",
+        f"https://h/sk-{SECRET}/x",
     ):
         assert SECRET not in str(masked({"a": text})) and SECRET not in str(masked({text: 1}))
         assert SECRET not in without_credentials(text)
     for text in ("decoding.k=3", "set tool.x.api_key=... again", "pass TOKEN=$TOKEN", "expected key=value", "unexpected token: }",
                  "tool.x.api_key: must be a text", "at 127.0.0.1:80/a@b", "pin_memory = true", 'see "tokens": 3', "missing args: 'x'",
-                 "pass: 3 of 5", "bearer authentication required"):  # fmt: skip
+                 "pass: 3 of 5", "bearer authentication required", "cert.pem: [Errno 2] No such file", "{'key': 'decoding.k'}",
+                 "no API key provided: see docs", "hf_model_name_or_path_2", "sk-learn is old", "why?a=3", "x => y",
+                 "-u http://h", "f(signature=int)"):  # fmt: skip
         assert without_credentials(text) == text
+
+
+def test_a_connection_string_shows_what_is_no_secret() -> None:
+    assert without_credentials("Server=h;Password=a b c;Encrypt=yes") == "Server=h;Password=***;Encrypt=yes"
+    assert without_credentials("sent password=a b; try again") == "sent password=*** b; try again"
 
 
 def test_a_secret_after_its_option_is_masked() -> None:
     assert masked({"command": ["srv", "--api-key", SECRET, "--port", "80"]}) == {
         "command": ["srv", "--api-key", "***", "--port", "80"]
     }
+    assert masked(["-u", f"me:{SECRET}", "--user", "me", "-u", "http://h"]) == [
+        "-u",
+        "***",
+        "--user",
+        "me",
+        "-u",
+        "http://h",
+    ]
     assert masked(["-password", SECRET, "--max-tokens", 3]) == ["-password", "***", "--max-tokens", 3]
 
 
@@ -116,6 +153,14 @@ def test_many_addresses_are_masked_in_linear_time() -> None:
         "api_key: a " * 40_000,
         'token="' * 70_001,
         "a:a@" * 100_000,
+        "password=a b " * 40_000,
+        "a=b; password=a b" * 30_000,
+        "sk-" * 100_000,
+        "api key: " * 50_000,
+        "-u a:" * 60_000,
+        "/bot1" * 60_000,
+        "?key" * 70_000,
+        "token =>" * 50_000,
     ):
         without_credentials(text)
     for end, shown in (("", ""), ("?key=x", "?key=***"), ("#x", "#***")):

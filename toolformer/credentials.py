@@ -21,7 +21,7 @@ _WORDS = re.compile(
 )
 """Words of a name that make it a secret's wherever they are, also where two of it are one: `pass_phrase`, `sessionId`."""
 _LAST_WORDS = re.compile(
-    r"\w*key\d*|(?:api|access|auth|private|secret|signing)?keys\d*|\w*token\d*|auth|jwt|\w*pass|pwd|pw|pat|pin|otp|sid"
+    r"\w*key\d*|(?:api|access|auth|private|secret|signing)?keys\d*|\w*token\d*|auth|jwt|\w*pass|\w*pwd|pw|pat|pem|pin|otp|sid|sig"
 )
 """Words that do so at its end: a `key_variable`, `max_tokens` and a `pin_memory` hold none."""
 _ENGLISH = frozenset("monkey donkey turkey hockey jockey hotkey compass bypass surpass underpass".split())
@@ -35,21 +35,35 @@ _ASSIGNMENT = re.compile(r"((?:export\s+)?-{0,2}([A-Za-z_][\w.-]*)=)(.+)", re.DO
 _SCHEME = re.compile(r"([A-Za-z0-9+.-]{2,}:/)(/*)")
 _IN_TEXT = re.compile(
     r"""(?P<open>["'`(<\[]?)"""
-    r"""(?:(?<![A-Za-z0-9+.-])(?P<address>[A-Za-z0-9+.-]{2,}:/\S+)|(?<![^\s"'`(<\[=,])(?P<path>/[^\s?#]*(?:\?\S*)?))"""
+    r"""(?:(?<![A-Za-z0-9+.-])(?P<address>[A-Za-z0-9+.-]{2,}:/\S+)|(?<![^\s"'`(<\[=,])(?P<path>/[^\s?#]*(?:\?\S*)?|\?[\w.-]+=\S*))"""
 )
-"""An address, or the path of one alone: HTTP libraries write `url: /weather?appid=...` in errors."""
+"""An address, or the path or query of one alone: HTTP libraries write `url: /weather?appid=...` in errors."""
 _USER = re.compile(r"""(?<![\w.+-])[\w.+-]{1,64}:(?:[^\s@/\\"'<>(){}\[\]]{1,256}@)+(?=[\w\[])""")
 """User and password before a host, without a scheme."""
+_LOGIN = re.compile(r"(?<!\S)((?:-u|--user|--proxy-user)[ =])([^\s:/]+:(?!/)\S+)")
+"""User and password after curl's option for them."""
 _NAME = re.compile(
-    r"""(?<![\w.?&-])(?P<quote>(?:\\?["'])?)(?P<name>-{0,2}[A-Za-z_][\w.-]*+)(?P=quote)(?P<sign>[ \t]*+[=:][ \t]*+|(?<!["'])[ \t]++)"""
+    r"""(?<![\w.?&-])(?P<quote>(?:\\?["'])?)(?P<name>-{0,2}[A-Za-z_][\w.-]*+)(?P=quote)(?P<sign>[ \t]*+(?:=>|[=:])[ \t]*+|(?<!["'])[ \t]++)"""
 )
-"""A name and what is between it and its value: `--name=`, `name = `, `"name": `, `--name `."""
+"""A name and what is between it and its value: `--name=`, `name => `, `"name": `, `--name `."""
 _VALUE = re.compile(
     r"""(?P<quote>\\?["'])(?P<quoted>(?:(?!(?P=quote))(?:\\.|[^\\\n]))+)|(?P<plain>[^\s"'=]\S*)"""
 )
 _HEADERS = ("authorization", "cookie", "cookies")
 """Headers whose value is the rest of the line."""
-_BEARER = re.compile(r"""\b([Bb]earer +)(?=\S*\d)([^\s"',]{8,})""")
+_AFTER_FIELD = re.compile(r"=[^;=]*;\s*$")
+_REST_OF_FIELD = re.compile(r"""[^;\n"']*""")
+_BEFORE_FIELD = re.compile(r"""[^;=\n"']*+(?=;(?:\s*$|[\w ]{0,64}=))""")
+"""In a connection string, `Server=h;Password=two words;User=u`, a value may hold spaces: what is before it, and its end."""
+_TOKEN = r"""(?=\S*\d)([^\s"',]{8,})"""
+_ANNOUNCED = re.compile(
+    rf"(?<![A-Za-z0-9])((?:bearer|(?:api|access|secret)[ _-]?key(?: provided)?:?) ++){_TOKEN}", re.IGNORECASE
+)
+"""A token after `Bearer`, `x-api-key` or `API key provided:`."""
+_KEY = re.compile(
+    r"(?<![\w-])(?:sk-(?=[\w-]*\d)[\w-]{16,}|(?:hf|gh[a-z])_[A-Za-z0-9]{16,}|github_pat_\w{16,})|(?<=/bot)\d{1,20}:[\w-]{8,}"
+)
+"""What is a key by its own form: those of OpenAI and others, of Hugging Face, of GitHub, and of Telegram in a path."""
 _CLOSING = {"(": ")", "<": ">", "[": "]"}
 
 
@@ -83,7 +97,7 @@ def masked(value: Any, secret: bool = False, digest: bool = False) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         before = [None, *value]  # --api-key, K
         return [
-            masked(item, secret or _is_option(option), digest)
+            masked(item, secret or _is_option(option) or _is_login(option, item), digest)
             for option, item in zip(before, value, strict=False)
         ]
     if value is None or value == "" or (isinstance(value, bool | int | float) and not secret):
@@ -105,6 +119,11 @@ def masked(value: Any, secret: bool = False, digest: bool = False) -> Any:
 def _is_option(word: object) -> bool:
     """Whether a word of a command names a secret that follows as the next one."""
     return isinstance(word, str) and bool(re.fullmatch(r"--?[\w.-]+", word)) and is_secret(word)
+
+
+def _is_login(option: object, word: object) -> bool:
+    """Whether two words of a command give a user and password."""
+    return isinstance(option, str) and isinstance(word, str) and bool(_LOGIN.match(f"{option} {word}"))
 
 
 def masked_address(address: str, mark: str = "") -> str:
@@ -168,18 +187,22 @@ def without_credentials(text: str, mark: str = "") -> str:
     Args:
         mark: goes where a user and password were.
     """
+    text = _LOGIN.sub(rf"\g<1>{MASK}", text)
     return _named_masked(_USER.sub(mark, _addresses_masked(text, mark)))
 
 
 def _named_masked(text: str) -> str:
-    """A text with the values masked that follow the name of a secret."""
+    """A text with the values masked that follow the name of a secret, or are a key by their form."""
     parts, end = [], 0
     for match in _NAME.finditer(text):
         if match.start() >= end and (span := _secret_after(match)):
             parts += [text[end : span[0]], MASK]
             end = span[1]
     parts.append(text[end:])
-    return _BEARER.sub(lambda token: token[0] if _is_known(token[2]) else f"{token[1]}{MASK}", "".join(parts))
+    text = _ANNOUNCED.sub(
+        lambda token: token[0] if _is_known(token[2]) else f"{token[1]}{MASK}", "".join(parts)
+    )
+    return _KEY.sub(MASK, text)
 
 
 def _secret_after(match: re.Match[str]) -> tuple[int, int] | None:
@@ -188,17 +211,23 @@ def _secret_after(match: re.Match[str]) -> tuple[int, int] | None:
     last = name.rpartition(".")[2]
     if not (sign or name.startswith("-")) or not is_secret(last):
         return None
-    if name == "key" or (last in SECRETS and sign != "="):  # "expected key=value", "missing args: 2"
+    if last in SECRETS and sign != "=":  # "missing args: 2"
         return None
     value = _VALUE.match(text, match.end())
     if not value:
         return None
+    if name == "key" and not (is_quoted and re.fullmatch(_TOKEN, value["quoted"] or "")):
+        return None  # "expected key=value"
     start, end = value.span("quoted" if value["quoted"] else "plain")
     if value["plain"] and not is_quoted:
         if last.lower().endswith(_HEADERS):
             end = _end_of_line(text, start)
         elif sign == ":" and _is_prose(last, text[start:end], text[end : end + 1] in ("", "\n")):
             return None
+        elif sign == "=" and ";" not in value["plain"]:
+            is_field = _AFTER_FIELD.search(text, max(0, match.start() - 256), match.start())
+            rest = (_REST_OF_FIELD if is_field else _BEFORE_FIELD).match(text, end)
+            end = rest.end() if rest else end
     return None if _is_known(text[start:end].strip()) else (start, end)
 
 
@@ -209,7 +238,7 @@ def _end_of_line(text: str, start: int) -> int:
 
 def _is_prose(name: str, value: str, is_last: bool) -> bool:
     """Whether a colon leads to more of a message: `api_key: must be a text`, `unexpected token: +`."""
-    if name in ("token", "pass"):
+    if name in ("token", "pass", "pem", "sig"):  # "cert.pem: [Errno 2] ..."
         return len(value) < 8 or value.isalpha()
     return value.isalpha() and not is_last
 
