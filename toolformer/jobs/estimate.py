@@ -11,6 +11,7 @@ from toolformer.data import FileCorpus, HubCorpus
 from toolformer.jobs import instantiate
 from toolformer.jobs.config import Config
 from toolformer.jobs.job import Job
+from toolformer.results import Run
 from toolformer.results.store import LATEST
 
 LENGTH = 500
@@ -19,8 +20,8 @@ SHARES = (0.1, 0.01)
 """Texts kept over texts tried, where they are not known."""
 PER = 10_000
 """Texts for which the hours are given if their number is not known."""
-WHILE_TRAINED, RESUMED_NEVER, KEPT = 36, 12, 4
-"""Bytes per weight on disk: of a training with checkpoints to resume from, of one without, and of its model."""
+CHECKPOINT, KEPT = 12, 4
+"""Bytes per weight on disk: of a checkpoint to resume from (weights and Adam's two averages in fp32), and of weights alone."""
 REFERENCE = "NVIDIA A100"
 """The GPU whose hours are given where the rate of this machine is not known."""
 Finding = tuple[str, str, str]
@@ -38,20 +39,37 @@ def estimate(jobs: Sequence[Job]) -> Iterator[Finding]:
 def _models(jobs: Sequence[Job]) -> Iterator[Finding]:
     from toolformer.lm.loading import is_at_hand, parameters_at_hand
 
-    for name in _names(jobs):
+    for name, is_read in _names(jobs).items():
         count = parameters_at_hand(name)
         size = f"{_number(count)} weights, {_gigabytes(2 * count)} in bfloat16" if count else "size not known"
-        is_here = is_at_hand(name)
+        is_here = not is_read or is_at_hand(name)
         fetched = f"; not fetched yet{f', {_gigabytes(KEPT * count)} at most' if count else ''}"
         yield "ok" if is_here else "--", "model", f"{name}: {size}{'' if is_here else fetched}"
 
 
-def _names(jobs: Sequence[Job]) -> list[str]:
-    return [
-        *dict.fromkeys(
-            job.config.model for job in jobs if job.stage != "report" and job.config.model != LATEST
-        )
-    ]
+def _names(jobs: Sequence[Job]) -> dict[str, bool]:
+    """The models of the jobs, each with whether it is read: of a finished training only what it made is."""
+    names: dict[str, bool] = {}
+    for job in jobs:
+        if job.stage != "report" and (name := _model(job, jobs)) != LATEST:
+            names[name] = names.get(name, False) or not _finished(job)
+    return names
+
+
+def _model(job: Job, jobs: Sequence[Job]) -> str:
+    """The model of a job; for one that reads a training, that which is trained."""
+    training = job.sources.training
+    if training is None:
+        return job.sources.model or job.config.model
+    planned = [other.config.model for other in jobs if other.step == training]
+    run = _finished(job)
+    return str(run.setting("model", Config().model)) if run else (planned or [job.config.model])[0]
+
+
+def _finished(job: Job) -> Run | None:
+    """The training that a job reads, if it is finished."""
+    training = job.sources.training
+    return instantiate.finished_results(job.config).find(training) if training else None
 
 
 def _texts(jobs: Sequence[Job]) -> Iterator[Finding]:
@@ -76,14 +94,15 @@ def _disk(jobs: Sequence[Job]) -> Finding:
 
     root = Path(jobs[0].config.paths.root)
     free = shutil.disk_usage(next(path for path in (root, *root.parents) if path.exists())).free
-    sizes = {name: parameters_at_hand(name) or 0 for name in _names(jobs)}
+    names = _names(jobs)
+    sizes = {name: parameters_at_hand(name) or 0 for name in names}
     trained = [job.config for job in jobs if job.stage == "train" and job.config.model in sizes]
     kept = sum(KEPT * sizes[config.model] for config in trained)
     working = max(
-        (_while_trained(config) * sizes[config.model] - KEPT * sizes[config.model] for config in trained),
+        (max(0, _while_trained(config) - KEPT) * sizes[config.model] for config in trained),
         default=0,
     )
-    fetched = sum(KEPT * size for name, size in sizes.items() if not is_at_hand(name))
+    fetched = sum(KEPT * sizes[name] for name, is_read in names.items() if is_read and not is_at_hand(name))
     parts = [
         f"{_gigabytes(kept)} for {len(trained)} trained models, {_gigabytes(working)} more while one is trained"
         if trained
@@ -101,13 +120,18 @@ def _disk(jobs: Sequence[Job]) -> Finding:
 
 
 def _while_trained(config: Config) -> int:
-    return RESUMED_NEVER if config.trainer.save_every == 0 else WHILE_TRAINED
+    """Bytes of checkpoints per weight, at most: an old one is removed after a new one is written, never the best or the last."""
+    trainer = config.trainer
+    if trainer.lora_rank:  # adapters alone, which are small
+        return 0
+    is_resumed = trainer.save_every != 0 or trainer.deepspeed
+    return (max(trainer.keep_checkpoints, 2) + 1) * (CHECKPOINT if is_resumed else KEPT)
 
 
 def _hours(jobs: Sequence[Job]) -> Finding:
     name, count = device()
     rate = cost.rate(name)
-    known = _computed(jobs, rate or cost.rate(REFERENCE) or 1, count or 1)
+    known = _computed(jobs, rate, count) if rate else _computed(jobs, cost.rate(REFERENCE) or 1, 1)
     text = "; ".join([*known, "evaluations are not computed, since they depend on the calls"])
     if rate:
         return "ok", "hours", f"computed for {count} x {name}: {text}"
