@@ -125,7 +125,12 @@ def test_a_plan_of_a_training_names_the_model_that_was_trained(smoke_runs: Path,
         for path in (smoke_runs / "train").iterdir()
         if "dataset_augmented" in (path / "result.json").read_text()
     )
-    words = [f"paths.root={smoke_runs}", f"checkpoint={checkpoint}", "system=toolformer", "tools=[calculator]"]
+    words = [
+        f"paths.root={smoke_runs}",
+        f"checkpoint={checkpoint}",
+        "system=toolformer",
+        "tools=[calculator]",
+    ]
     plan = planned(capsys, *words, "benchmarks=[svamp]", "evaluation.limit=1", command="evaluate")
     assert plan["model"].startswith(f"ok {GOLDEN}: ")
 
