@@ -193,6 +193,30 @@ def test_without_checkpoints_to_resume_from_training_starts_over(
     assert list(logs.of("loss")) == list(range(1, 9)) and result.sha256 == straight[0].sha256
 
 
+def test_a_training_that_started_over_is_resumed_from_its_own_checkpoints(
+    straight: tuple[Any, Logs], gpt2_folder: Path, tmp_path: Path
+) -> None:
+    """Not from the weights alone that an earlier command left at a later step."""
+    interrupted(gpt2_folder, tmp_path, 7, replace(SETTINGS, save_every=0))
+    settings = replace(SETTINGS, save_every=1)
+    interrupted(gpt2_folder, tmp_path, 4, settings)
+    folders = sorted(path.name for path in (tmp_path / "checkpoints").glob("checkpoint-*"))
+    assert folders == ["checkpoint-2", "checkpoint-3"]
+    result, logs = run(gpt2_folder, tmp_path, settings)
+    assert list(logs.of("loss")) == list(range(4, 9)) and result.sha256 == straight[0].sha256
+
+
+def test_weights_alone_may_be_the_best_of_a_later_checkpoint(
+    straight: tuple[Any, Logs], gpt2_folder: Path, tmp_path: Path
+) -> None:
+    """Later ones are removed, so that they do not count among those that are kept."""
+    interrupted(gpt2_folder, tmp_path, 3, replace(SETTINGS, save_every=1))
+    interrupted(gpt2_folder, tmp_path, 6, replace(SETTINGS, save_every=0))
+    interrupted(gpt2_folder, tmp_path, 4, replace(SETTINGS, save_every=1))
+    result, logs = run(gpt2_folder, tmp_path)
+    assert list(logs.of("loss")) == list(range(4, 9)) and result.sha256 == straight[0].sha256
+
+
 def test_a_checkpoint_of_another_perplexity_is_refused(
     gpt2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +225,7 @@ def test_a_checkpoint_of_another_perplexity_is_refused(
 
     start: Any = AutoModelForCausalLM.from_pretrained(gpt2_folder).state_dict()
     monkeypatch.setattr(PackedTrainer, "_load_best_model", load)
-    with pytest.raises(UserError, match="is not the trained one of step 8 .its mean loss differs by"):
+    with pytest.raises(UserError, match="is not the trained one of step 8 .a token's loss differs by"):
         run(gpt2_folder, tmp_path)
     assert not list(tmp_path.glob("model*"))
 

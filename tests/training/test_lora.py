@@ -99,6 +99,21 @@ def test_the_folder_is_an_ordinary_model_and_the_seed_decides_it(name: str, tmp_
     assert other.heldout_perplexity != pytest.approx(result.heldout_perplexity, rel=1e-6)
 
 
+def test_adapters_that_are_lost_on_the_way_to_the_folder_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where they have hardly changed the mean loss."""
+
+    def drop(model: Any, folder: Path) -> None:
+        model.unload().save_pretrained(folder)
+
+    monkeypatch.setattr(lora, "save_merged", drop)
+    settings = replace(SETTINGS, lora_rank=4, learning_rate=1e-4, save_every=0)
+    with pytest.raises(UserError, match="is not the trained one .* leave trainer.lora_rank out"):
+        run(save_model("gpt2", tmp_path / "model"), tmp_path / "out", settings)
+    assert not list((tmp_path / "out").glob("model*"))
+
+
 @pytest.mark.real
 def test_a_real_model_in_bfloat16_takes_adapters() -> None:
     """Rounding in 30 layers is not mistaken for adapters that merging loses."""

@@ -170,6 +170,14 @@ def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(gpt2_folder: Pat
         signal.signal(signal.SIGXFSZ, handler)
 
 
+def test_an_error_of_a_callback_is_no_failed_write(gpt2_folder: Path, tmp_path: Path) -> None:
+    def refuse(metrics: dict[str, float], step: int) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    with pytest.raises(ConnectionRefusedError):
+        run(gpt2_folder, tmp_path, on_log=refuse)
+
+
 def test_a_tokenizer_that_cannot_be_written_is_one_line(gpt2_folder: Path, tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(gpt2_folder)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

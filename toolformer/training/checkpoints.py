@@ -40,6 +40,8 @@ MODEL, CHECKPOINTS = "model", "checkpoints"
 """The folders of the finished model and of the checkpoints."""
 _OWNER = "run.json"
 """In the checkpoints' folder: what a training must be resumed with."""
+_RANDOM_STATES = "rng_state*.pth"
+"""Files of each process in a checkpoint that can be resumed from; DeepSpeed's optimizer has other names than torch's."""
 
 # Parts of the messages of failed writes that are not OSErrors: torch's RuntimeError, which hides the reason, and the plain
 # Exception of tokenizers.
@@ -70,7 +72,8 @@ def _files(folder: Path) -> dict[str, Path]:
 def latest_intact(checkpoints: Path) -> Path | None:
     """The latest checkpoint that is intact, and whose best checkpoint so far is; later and incomplete ones are removed.
 
-    Damaged ones are logged. Loading those could run code: DeepSpeed unpickles its files.
+    Those of `trainer.save_every=0` are weights alone: they may be a best one, but nothing is resumed from them. Damaged ones are
+    logged. Loading those could run code: DeepSpeed unpickles its files.
     """
     remove_incomplete(checkpoints)
     intact: dict[int, Path] = {}
@@ -85,10 +88,12 @@ def latest_intact(checkpoints: Path) -> Path | None:
             intact[int(checkpoint.name.rpartition("-")[2])] = checkpoint
     for step, checkpoint in sorted(intact.items(), reverse=True):
         best = read_json(checkpoint / TRAINER_STATE_NAME).get("best_global_step")
-        if best is None or best in intact:
+        is_resumable = any(checkpoint.glob(_RANDOM_STATES))
+        if is_resumable and (best is None or best in intact):
             return checkpoint
-        log.warning("training: the best model up to step %d is lost; resuming from before it", step)
-        _remove(checkpoint)
+        if is_resumable:
+            log.warning("training: the best model up to step %d is lost; resuming from before it", step)
+        _remove(checkpoint)  # its step is taken again: it would count as more recent than what is saved then
     return None
 
 

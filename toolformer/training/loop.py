@@ -1,11 +1,13 @@
 """The Hugging Face Trainer for `PackedTexts`: completed checkpoints, held-out perplexity, and a model folder at the end.
 
-Steps, evaluation, the best model, resumption and early stopping are the Trainer's own. Three of its methods are not: the
-learning rate's schedule begins above 0, and weights are loaded by `from_pretrained`, which knows their names in files.
+Steps, evaluation, the best model, resumption and early stopping are the Trainer's own. Four of its methods are not: the
+learning rate's schedule begins above 0, a checkpoint is completed by a manifest, and weights are loaded by `from_pretrained`,
+which knows their names in files.
 """
 
 import math
 import shutil
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +24,7 @@ from transformers import (
     TrainerState,
 )
 from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import rotate_checkpoints
 
 from toolformer.errors import UserError
 from toolformer.lm import loading
@@ -36,7 +39,8 @@ from toolformer.training.settings import TrainingResult, TrainingSettings
 
 # Nats per token by which rounding may make a saved model differ from the trained one.
 _ROUNDING, _ROUNDING_BF16 = 5e-3, 0.1
-_FIRST_LOSS = "first_loss"
+# Positions of the first held-out sequence whose losses are logged with its perplexity.
+_FIRST, _FIRST_LOSSES = 64, "first_losses"
 
 
 class PackedTrainer(Trainer):
@@ -85,7 +89,6 @@ class PackedTrainer(Trainer):
             cast(PackedTexts, self.train_dataset),
             self.settings,
             self.training_objective,
-            self.started,
             on_log,
             progress,
         )
@@ -94,9 +97,8 @@ class PackedTrainer(Trainer):
             if checkpoint and self._has_stopped(checkpoint):
                 self._load_best_model()
             else:
-                with checkpoints.saving(self.checkpoints, checkpoints.remove_incomplete):
-                    self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-            return self._publish(recorder.tokens_after(self.state.global_step), recorder.elapsed())
+                self.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            return self._publish(recorder.tokens_after(self.state.global_step))
         finally:
             recorder.bar.close()
 
@@ -122,6 +124,21 @@ class PackedTrainer(Trainer):
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """The Trainer's checkpoint, with a manifest once all processes have written it; only then earlier ones are removed."""
+        with checkpoints.saving(self.checkpoints, checkpoints.remove_incomplete):
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()
+            if self.is_world_process_zero():
+                checkpoint = checkpoints.checkpoint_folder(self.checkpoints, self.state.global_step)
+                checkpoints.write_last(checkpoint, checkpoints.MANIFEST, {"seconds": self._elapsed()})
+                best = self.state.best_model_checkpoint
+                rotate_checkpoints(str(self.checkpoints), self.settings.keep_checkpoints, best)
+
+    def _elapsed(self) -> float:
+        """Seconds of training so far, without its interruptions."""
+        return time.monotonic() - self.started
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """The Trainer reads files with the names that weights have in memory; from_pretrained converts them."""
         if self.settings.lora_rank:
@@ -138,7 +155,7 @@ class PackedTrainer(Trainer):
         else:
             self._load_from_checkpoint(str(self.state.best_model_checkpoint))
 
-    def _publish(self, tokens: int, seconds: float) -> TrainingResult:
+    def _publish(self, tokens: int) -> TrainingResult:
         """Writes the best model, which is loaded, to its folder, and removes the checkpoints."""
         perplexity, best = self.state.best_metric, self.state.best_global_step
         if perplexity is None or not math.isfinite(perplexity):
@@ -150,15 +167,15 @@ class PackedTrainer(Trainer):
             "initial_heldout_perplexity": measured[0]["eval_perplexity"],
             "steps": self.state.global_step,
             "tokens": tokens,
-            "seconds": seconds,
+            "seconds": self._elapsed(),
         }
-        expected = next(entry for entry in measured if entry["step"] == best).get(f"eval_{_FIRST_LOSS}")
+        at_best: dict[str, Any] = next(entry for entry in measured if entry["step"] == best)
         partial, model = self.folder / f"{checkpoints.MODEL}.partial", self.folder / checkpoints.MODEL
         with checkpoints.saving(partial, lambda folder: shutil.rmtree(folder, ignore_errors=True)):
             self._save_weights(partial)
             if self.is_world_process_zero():
                 (partial / "training_args.bin").unlink(missing_ok=True)
-                self._compare(partial, expected)
+                self._compare(partial, at_best.get(f"eval_{_FIRST_LOSSES}"))
                 checkpoints.write_last(partial, checkpoints.RECORD, record)
                 shutil.rmtree(model, ignore_errors=True)  # damaged
                 into_place(partial, model)
@@ -181,49 +198,57 @@ class PackedTrainer(Trainer):
         self.model_config.use_cache = False
 
     @torch.no_grad()
-    def _compare(self, folder: Path, expected: float | None) -> None:
-        """UserError unless the saved model gives the first held-out sequence the loss that it had when the best step was taken.
+    def _compare(self, folder: Path, expected: list[float] | None) -> None:
+        """UserError unless the saved model gives the first held-out tokens the losses that they had when the best step was taken.
 
-        None: the training began with a release that did not log this loss.
+        None: the training began with a release that did not log these losses.
         """
+        if expected is None:
+            return
         loading.release_memory()  # a second model is loaded
         # In main memory, where it fit before training; not spread over the processes, which would wait for each other.
         with torch.random.fork_rng(devices=()), not_spread(self.args):
             saved = loading.load_weights(AutoModelForCausalLM, "causal language", str(folder), torch.float32)
         sequence = cast(PackedTexts, self.eval_dataset)[0]
         starts = (sequence["position_ids"] == 0).nonzero().flatten().tolist()
-        documents = sequence["input_ids"].tensor_split(starts[1:])
+        ids, labels = (sequence[name].tensor_split(starts[1:]) for name in ("input_ids", "labels"))
         # In the precision of the evaluation: bfloat16 alone changes a loss by more than a tenth of a nat.
         with torch.autocast("cpu", torch.bfloat16, enabled=self.args.bf16):
-            losses = torch.cat(
-                [
-                    token_losses(
-                        saved.eval()(ids[None], use_cache=False).logits, ids[None], self.start_token
-                    )[0]
-                    for ids in documents
-                ]
-            )
-        difference = abs(float(losses.double().mean()) - expected) if expected is not None else 0.0
+            losses = [
+                token_losses(
+                    saved.eval()(document[None], use_cache=False).logits, targets[None], self.start_token
+                )
+                for document, targets in zip(ids, labels, strict=True)
+            ]
+        # What follows a document's last token is not a target.
+        computed = torch.cat([torch.nn.functional.pad(document[0], (0, 1)) for document in losses])[:_FIRST]
+        count = int((sequence["labels"][1 : _FIRST + 1] != IGNORED).sum())
+        logged = torch.tensor(expected[: len(computed)])
+        difference = float((computed - logged).abs().sum()) / max(count, 1)
         if not difference <= (_ROUNDING_BF16 if self.args.bf16 else _ROUNDING):
             shutil.rmtree(folder, ignore_errors=True)
             raise UserError(
-                f"training: the model saved in {folder} is not the trained one of step {self.state.best_global_step} (its mean loss "
-                f"differs by {difference:.2g} nats per token); "
+                f"training: the model saved in {folder} is not the trained one of step {self.state.best_global_step} (a token's loss "
+                f"differs by {difference:.2g} nats); "
                 f"{'leave trainer.lora_rank out' if self.settings.lora_rank else f'remove {self.checkpoints} and train again'}"
             )
 
 
 def _sums(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
-    """Per held-out sequence: summed loss in nats and number of targets, [sequences, 2]; outputs are losses and kinds."""
+    """Per held-out sequence: summed loss in nats, number of targets, and the losses of its first positions, 0 where there is none.
+
+    [sequences, 2 + _FIRST]; outputs are losses and kinds.
+    """
     targets = labels[:, 1:] != IGNORED
     losses = outputs[0].double().where(targets, 0)  # losses are padded to the longest of all processes
-    return torch.stack([losses.sum(1), targets.sum(1).double()], dim=1)
+    first = torch.nn.functional.pad(losses[:, :_FIRST], (0, max(0, _FIRST - losses.shape[1])))
+    return torch.cat([torch.stack([losses.sum(1), targets.sum(1).double()], dim=1), first], dim=1)
 
 
 def _perplexity(prediction: EvalPrediction) -> dict[str, float]:
-    """Perplexity from the rows of `_sums`, infinite if a loss is not finite; and the mean loss of the first sequence, in nats."""
+    """Perplexity from the rows of `_sums`, infinite if a loss is not finite; and the losses of the first one, in nats."""
     rows = cast(Any, prediction.predictions)
-    loss, targets = rows.sum(axis=0)
+    loss, targets = rows[:, :2].sum(axis=0)
     # A float overflows beyond this, which is enough to compare checkpoints.
     perplexity = math.exp(min(loss / targets, 700.0)) if math.isfinite(loss) else math.inf
-    return {"perplexity": perplexity, _FIRST_LOSS: float(rows[0, 0] / max(rows[0, 1], 1))}
+    return {"perplexity": perplexity, _FIRST_LOSSES: rows[0, 2:].tolist()}

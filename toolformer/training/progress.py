@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState
 from accelerate.utils import reduce
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_utils import rotate_checkpoints
 
 from toolformer.errors import UserError
 from toolformer.lm import loading
@@ -29,12 +27,9 @@ OnLog = Callable[[dict[str, float], int], None]
 
 
 class Progress(TrainerCallback):
-    """Reports on a Trainer, with the objective's metrics, and completes its checkpoints.
+    """Reports on a Trainer, with the objective's metrics.
 
     Also asks for the last step's metrics and for the checkpoints of `trainer.save_every`.
-
-    Args:
-        started: start of the training (time.monotonic, in seconds), without its interruptions.
     """
 
     def __init__(
@@ -42,14 +37,12 @@ class Progress(TrainerCallback):
         training: PackedTexts,
         settings: TrainingSettings,
         objective: Objective,
-        started: float,
         on_log: OnLog | None,
         show: bool,
     ) -> None:
         self.training = training
         self.settings = settings
         self.objective = objective
-        self.started = started
         self.report = on_log
         self.bar = Bar(
             total=training.tokens, desc="train", unit="tokens", unit_scale=True,
@@ -59,10 +52,6 @@ class Progress(TrainerCallback):
         self.step_began = 0.0
         self.forward_passes = self.evaluated = self.tokens = 0
         self.seconds = 0.0
-
-    def elapsed(self) -> float:
-        """Seconds of training so far."""
-        return time.monotonic() - self.started
 
     def tokens_after(self, step: int) -> int:
         """Tokens trained on in the first `step` steps."""
@@ -106,15 +95,6 @@ class Progress(TrainerCallback):
         control.should_save |= bool(self.settings.save_every) and step % (self.settings.save_every or 1) == 0
         if control.should_save:
             loading.release_memory()  # blocks of changing sizes leave gaps, a few megabytes each step
-
-    def on_save(self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
-        """Completes a checkpoint by its manifest, once all processes have written it; only then earlier ones are removed."""
-        PartialState().wait_for_everyone()
-        if state.is_world_process_zero:
-            folder = Path(str(args.output_dir))
-            checkpoint = checkpoints.checkpoint_folder(folder, state.global_step)
-            checkpoints.write_last(checkpoint, checkpoints.MANIFEST, {"seconds": self.elapsed()})
-            rotate_checkpoints(str(folder), self.settings.keep_checkpoints, state.best_model_checkpoint)
 
     def on_log(
         self,

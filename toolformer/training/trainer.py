@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast_object_list
 from transformers import TrainingArguments, set_seed
-from transformers.trainer import OPTIMIZER_NAME
 
 from toolformer.errors import UserError
 from toolformer.lm import loading
@@ -92,9 +91,6 @@ def train(
         checkpoints.check_owner(folder, owner)
         resume = checkpoints.latest_intact(folder)
     resume = broadcast_object_list([resume])[0]
-    # A checkpoint of trainer.save_every=0 has no state of the optimizer: nothing can be resumed from it.
-    if resume and not settings.deepspeed and not (Path(resume) / OPTIMIZER_NAME).is_file():
-        resume = None
     arguments.eval_on_start = resume is None
     trainer = _trainer(str(model_path), texts, heldout, settings, arguments, output_dir, started, objective)
     return trainer.run_to_end(resume, on_log, progress)
