@@ -1,5 +1,6 @@
 """A model whose layers are on several GPUs: when that is, and that it is read as on one."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,9 @@ def test_a_model_is_spread_where_one_gpu_has_no_room(folder: tuple[str, int], mo
         ([2 * size] * 2, "all", True),
         ([2 * size], "all", False),
         ([size] * 2, "cpu", False),
+        ([size // 2], "cuda", False),
+        ([size // 2] * 2, "cuda", False),
+        ([size // 2] * 2, "cuda:1", False),
         ([], "auto", False),
     ):
         machine(monkeypatch, *memory)
@@ -52,8 +56,7 @@ def test_a_model_is_spread_where_one_gpu_has_no_room(folder: tuple[str, int], mo
 @pytest.mark.parametrize(
     ("count", "device", "replicas", "said"),
     [
-        (1, "auto", 1, "its weights take .* and a GPU has room for"),
-        (2, "cuda", 1, "its weights take .* and a GPU has room for .* see more GPUs"),
+        (1, "auto", 1, "its weights take .* and a GPU has room for .* with lm.device=cuda"),
         (1, "auto", 2, "2 replicas of its weights take .* lower engine.workers"),
         (2, "all", 1, "and 2 GPUs have room for"),
     ],
@@ -66,6 +69,24 @@ def test_a_model_without_room_is_refused(
     machine(monkeypatch, *[memory] * count)
     with pytest.raises(UserError, match=said):
         loading.is_spread(name, torch.float32, device, replicas)
+
+
+@pytest.mark.parametrize(
+    ("settings", "bits"),
+    [
+        ({"quant_method": "gptq", "bits": 4}, 4),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4),
+        ({"quant_method": "fp8"}, 8),
+    ],
+)
+def test_a_quantised_model_takes_what_its_bits_say(
+    folder: tuple[str, int], tmp_path: Path, settings: dict[str, object], bits: int
+) -> None:
+    config = json.loads((Path(folder[0]) / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": settings}))
+    assert loading.weights_size(str(tmp_path), torch.float32) == folder[1] * bits / 32
+    (tmp_path / "model.safetensors").write_bytes(bytes(1000))
+    assert loading.weights_size(str(tmp_path), torch.float32) == 1000
 
 
 def test_layers_on_two_devices_are_read_as_on_one() -> None:

@@ -101,34 +101,48 @@ def gpu_memory() -> list[int]:
 
 
 def is_spread(name_or_path: str, dtype: torch.dtype, device: str = "auto", replicas: int = 1) -> bool:
-    """Whether the layers of a causal model are spread over all GPUs: where the device is `all`, or it is left open and one
-    GPU has no room for the weights.
+    """Whether the layers of a causal model are spread over all GPUs: where the device is `all`, or it is left open (`auto`) and
+    one GPU has no room for the weights. Any other device is taken as it is, whatever its room.
 
     Args:
         replicas: of the model, in so many processes on one GPU.
 
     UserError if there is no room for the weights.
     """
-    count = gpus(device)
-    if not count and not (device.startswith("cuda") and gpus()):
+    count = gpus(device) if device in ("auto", ALL_GPUS) else 0
+    if not count:
         return False
-    memory, size = gpu_memory(), count_parameters(name_or_path) * dtype.itemsize
-    may_spread = count > 1 and device in ("auto", ALL_GPUS) and replicas == 1
-    if replicas * size <= ROOM * min(memory) and device != ALL_GPUS:
+    memory, size = gpu_memory(), replicas * weights_size(name_or_path, dtype)
+    may_spread = count > 1 and replicas == 1
+    if size <= ROOM * min(memory) and device != ALL_GPUS:
         return False
     room = ROOM * (sum(memory) if may_spread else min(memory))
-    if replicas * size > room:
+    if size > room:
         copies = f"{replicas} replicas of its weights take" if replicas > 1 else "its weights take"
         where = f"{count} GPUs have" if may_spread else "a GPU has"
         advice = (
             "lower engine.workers"
             if replicas > 1
-            else "see more GPUs (lm.device=auto), set lm.dtype=bfloat16 or lm.device=cpu"
+            else "see more GPUs, set lm.dtype=bfloat16 or lm.device=cpu, or try it all the same with lm.device=cuda"
         )
         raise UserError(
-            f"model: {name_or_path}: {copies} {replicas * size / 1e9:.0f} GB, and {where} room for {room / 1e9:.0f} GB; {advice}"
+            f"model: {name_or_path}: {copies} {size / 1e9:.0f} GB, and {where} room for {room / 1e9:.0f} GB; {advice}"
         )
     return may_spread
+
+
+def weights_size(name_or_path: str, dtype: torch.dtype) -> float:
+    """Bytes that a causal model's weights take in memory; of a quantised one those of its files, or by the bits that it names."""
+    quantised = getattr(load_config(name_or_path), "quantization_config", None)
+    if not quantised:
+        return count_parameters(name_or_path) * dtype.itemsize
+    folder = locate(name_or_path).folder
+    if folder and (stored := model_files.weights_size(folder)):
+        return stored
+    named = quantised if isinstance(quantised, dict) else quantised.to_dict()
+    bits = named.get("bits") or named.get("w_bit") or 4 * bool(named.get("load_in_4bit"))
+    # Others (8-bit, fp8) store a byte per weight, or less.
+    return count_parameters(name_or_path) * (bits if isinstance(bits, int) and bits else 8) / 8
 
 
 def is_at_hand(name_or_path: str) -> bool:

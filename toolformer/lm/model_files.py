@@ -100,6 +100,15 @@ def _sets_of_weights(folder: Path) -> dict[tuple[str, str | None], list[Path]]:
     return sets
 
 
+def weights_size(folder: Path) -> int:
+    """Bytes of the files of weights that are loaded; 0 if there are none."""
+    sets = _sets_of_weights(folder)
+    kind = "safetensors" if any(kind == "safetensors" for kind, _ in sets) else "bin"
+    return sum(
+        file.stat().st_size for (format, _), files in sets.items() if format == kind for file in files
+    )
+
+
 def _check_formats_agree(folder: Path, name: str) -> None:
     """UserError if safetensors, which are loaded, differ from weights in PyTorch's own format beside them.
 
