@@ -46,6 +46,8 @@ class Benchmark:
     hub: Mapping[str, Any] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
     source: Mapping[str, str] = field(default_factory=dict)
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    """How it is answered: its `generation_kwargs`."""
 
 
 class _TaskFile(yaml.SafeLoader):
@@ -69,6 +71,7 @@ def declared(task: str) -> Benchmark:
         name: metadata[name] for name in Benchmark.__dataclass_fields__ if name in metadata
     }
     known |= {name: tuple(known[name]) for name in ("fields", "reads", "columns") if name in known}
+    known["generation"] = content.get("generation_kwargs") or shared.get("generation_kwargs") or {}
     return Benchmark(task, output_type == "loglikelihood_rolling", **known)
 
 

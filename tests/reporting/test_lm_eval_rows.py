@@ -13,6 +13,8 @@ from lm_eval.tasks._index import TaskIndex
 
 from tests.build import Refused, smoke_words, write_math
 from toolformer.cli import main
+from toolformer.errors import UserError
+from toolformer.reporting import lm_eval_rows
 
 Content = dict[str, Any]
 
@@ -91,6 +93,19 @@ def set_to(*keys: str, value: Any) -> Callable[[Content], object]:
         (set_to("n-samples", "svamp", value={"original": 9, "effective": 6}), "svamp has 6 of its questions, and the file does not say which"),
         (set_to("configs", "svamp", "metadata", "subset", value=6), "and the file does not say which"),
         (set_to("configs", "svamp", "metadata", "wording", value="b"), "svamp is asked in the wording b"),
+        (set_to("configs", "svamp", "generation_kwargs", "temperature", value=1.0), "svamp is generated with temperature=1.0, and the tables with 0"),
+        (set_to("configs", "svamp", "generation_kwargs", "do_sample", value=True), "svamp is generated with do_sample=True, and the tables with False"),
+        (set_to("configs", "svamp", "generation_kwargs", "max_gen_toks", value=4), "svamp is generated with max_gen_toks=4, and the tables with 32"),
+        (set_to("configs", "svamp", "generation_kwargs", "until", value=["."]), "svamp is generated with until=['.'], and the tables with []"),
+        (set_to("configs", "svamp", value={}), "svamp: configs.generation_kwargs: Field required"),
+        (set_to("results", "svamp", "score,none", value=float("nan")), "svamp: results.score,none: Input should be"),
+        (set_to("results", "svamp", "score,none", value=[1]), "svamp: results.score,none: Input should be a valid number, not [1]"),
+        (set_to("results", "svamp", "score,none", value=0.31), "results.score,none: 0.31 is not the percentage of right answers to 6 questions"),
+        (set_to("results", "svamp", value=3), "svamp: results: it must be an object, not 3"),
+        (set_to("n-samples", value={}), "svamp: n-samples: it must be an object, not None"),
+        (set_to("n-samples", "svamp", "effective", value=0), "svamp: n-samples.effective: Input should be greater than or equal to 1"),
+        (set_to("date", value="yesterday"), "svamp: date: Input should be a valid number, not 'yesterday'"),
+        (set_to("date", value=1e300), "svamp: date: Input should be less than"),
         (set_to("n-shot", "svamp", value=5), "svamp has 5 examples in its prompts"),
         (set_to("results", "svamp", value={"exact_match,none": 0.5}), "svamp has exact_match,none in place of score,none"),
         (set_to("results", value={"gsm8k": {"acc,none": 0.5}}), "has no benchmark of this project that is answered in words (gsm8k)"),
@@ -131,3 +146,21 @@ def test_files_of_nobody_are_refused(measured: Path, refused: Refused, given: st
 
 def test_a_result_that_is_given_twice_is_refused(measured: Path, refused: Refused) -> None:
     assert "has a result on " in refused(*report(measured, f"lm_eval=[{measured}/out,{measured}/out]"))
+
+
+def test_a_part_of_the_questions_is_refused_without_a_run(measured: Path) -> None:
+    with pytest.raises(
+        UserError, match="2 of its questions, and the report has no run that says which; measure all"
+    ):
+        lm_eval_rows.rows([str(measured / "few")], {})
+
+
+def test_other_questions_than_an_earlier_row_are_refused(measured: Path, tmp_path: Path) -> None:
+    folders = [
+        changed(measured, tmp_path / name, set_to("model_name", value=name), samples=True) for name in "ab"
+    ]
+    assert len(lm_eval_rows.rows(map(str, folders), {})[0]) == 2
+    (samples,) = folders[1].glob("samples_*")
+    samples.write_text(samples.read_text().replace("Each pack", "Every pack"))
+    with pytest.raises(UserError, match="svamp asks other questions"):
+        lm_eval_rows.rows(map(str, folders), {})

@@ -104,9 +104,7 @@ def weights_size(folder: Path) -> int:
     """Bytes of the files of weights that are loaded; 0 if there are none."""
     sets = _sets_of_weights(folder)
     kind = "safetensors" if any(kind == "safetensors" for kind, _ in sets) else "bin"
-    return sum(
-        file.stat().st_size for (format, _), files in sets.items() if format == kind for file in files
-    )
+    return sum(file.stat().st_size for (format, _), files in sets.items() if format == kind for file in files)
 
 
 def _check_formats_agree(folder: Path, name: str) -> None:

@@ -1,6 +1,6 @@
 """Rows of models that lm-eval's command measured, such as served ones, read from the files of results that it writes.
 
-A row joins a table only with the task, version and questions of the columns that it joins.
+A row joins a table only with the task, version, settings of generation and questions of the columns that it joins.
 """
 
 import datetime
@@ -8,7 +8,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
 
 from toolformer.benchmarks import PAPER, TASKS
 from toolformer.benchmarks.declared import declared, is_perplexity
@@ -27,6 +29,33 @@ SCORE = "score,none"
 """The metric of this project's tasks, percent correct, as lm-eval names it."""
 LARGEST = 256 * 2**20
 """Bytes of a file that is read."""
+_Count = Annotated[int, Field(ge=1, strict=True)]
+_Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+
+
+class _Result(BaseModel):
+    score: Annotated[_Number, Field(alias=SCORE, ge=0, le=100)]
+
+
+class _Samples(BaseModel):
+    original: _Count
+    effective: _Count
+
+
+class _Config(BaseModel):
+    generation_kwargs: dict[str, Any]
+    metadata: dict[str, Any] | None = None
+
+
+class _Fields(BaseModel):
+    """What is read of one task in a file of results."""
+
+    results: _Result
+    samples: Annotated[_Samples, Field(alias="n-samples")]
+    configs: _Config
+    date: Annotated[_Number, Field(ge=0, lt=253402300800)] | None = None  # before the year 10,000
+
+
 Cells = Mapping[tuple[str, str], Score]
 """By system (a baseline's name after `BASELINE`) and task."""
 
@@ -60,7 +89,8 @@ def rows(paths: Iterable[str], measured: Cells) -> tuple[dict[tuple[str, str], S
                 raise UserError(
                     f"lm_eval: {path}: {measurement.model} has a result on {task} already; leave one of them out"
                 )
-            measurement.check(task, [score for (_, name), score in measured.items() if name == task])
+            column = [score for (_, name), score in (*measured.items(), *scores.items()) if name == task]
+            measurement.check(task, column)
             scores[key] = measurement.score(task)
     return scores, remarks
 
@@ -118,12 +148,13 @@ class _Measurement:
         """UserError if a result is of another task or version than ours, or of other questions than the column's."""
         place = f"lm_eval: {self.path.name}: {task}"
         result, ours = self.results[task], declared(task).version
-        if SCORE not in result:
+        if isinstance(result, dict) and SCORE not in result:
             named = ", ".join(sorted(name for name in result if "," in name and "stderr" not in name))
             raise UserError(
                 f"{place} has {named or 'no metric'} in place of {SCORE}: it is lm-eval's own task of this name; measure it with "
                 "toolformer lm_eval, without --include_path"
             )
+        self._check_fields(place, task)
         if (version := str(self.content["versions"].get(task))) != str(ours):
             raise UserError(f"{place} is version {version}, and here it is {ours}; measure it again")
         if shots := self.content["n-shot"].get(task):
@@ -132,13 +163,42 @@ class _Measurement:
             )
         if (wording := self._metadata(task).get("wording", PAPER)) != PAPER:
             raise UserError(f"{place} is asked in the wording {wording}; the tables have the paper's")
-        if column:
-            self._check_questions(place, task, column)
+        given, wanted = (
+            {"temperature": 0, **kwargs} for kwargs in (self._generation(task), declared(task).generation)
+        )
+        for name in sorted({*given, *wanted}):
+            if given.get(name) != wanted.get(name):
+                raise UserError(
+                    f"{place} is generated with {name}={given.get(name)!r}, and the tables with {wanted.get(name)!r}; "
+                    "leave --gen_kwargs out"
+                )
+        self._check_questions(place, task, column)
+
+    def _check_fields(self, place: str, task: str) -> None:
+        """UserError for a field of a wrong type or value, before any is read."""
+        parts = {name: self.content[name].get(task) for name in ("results", "n-samples", "configs")}
+        try:
+            _Fields.model_validate({**parts, "date": self.content.get("date")})
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            said = "it must be an object" if first["type"] == "model_type" else first["msg"]
+            found = "" if first["type"] == "missing" else f", not {first['input']!r:.50}"
+            raise UserError(
+                f"{place}: {'.'.join(map(str, first['loc']))}: {said}{found}; measure it again"
+            ) from error
+        value, count = self.results[task][SCORE], self._count(task)
+        right = value * count / 100
+        if abs(right - round(right)) > 1e-3:
+            raise UserError(
+                f"{place}: results.{SCORE}: {value} is not the percentage of right answers to {count:,} questions (a fraction?); "
+                "measure it again"
+            )
 
     def _check_questions(self, place: str, task: str, column: Sequence[Score]) -> None:
         """By their digest where lm-eval wrote its samples, else by number, which must be that of all, or of a subset by seed."""
-        runs = [run for score in column for run in score.runs]
-        digests = {run.questions[task] for run in runs if run.questions.get(task)}
+        columns = [run for score in column for run in score.runs]
+        runs = [run for run in columns if run.step.name != LM_EVAL]
+        digests = {run.questions[task] for run in columns if run.questions.get(task)}
         if digests and (digest := self._digest(task)):
             if digest not in digests:
                 raise UserError(f"{place} asks other questions than the report's runs; measure the same ones")
@@ -148,13 +208,16 @@ class _Measurement:
             raise UserError(
                 f"{place} has {count:,} questions, and the report's column {' or '.join(f'{n:,}' for n in known)}; measure as many"
             )
-        subset, seeds = self._metadata(task).get("subset"), {run.setting("seed", 0) for run in runs}
+        subset, seeds = self._metadata(task).get("subset"), [run.setting("seed", 0) for run in runs]
         of_other_seed = subset is not None and self._metadata(task).get("seed") not in seeds
         if of_other_seed or self.content["n-samples"][task].get("original") != count:
-            raise UserError(
-                f"{place} has {count:,} of its questions, and the file does not say which; measure it with --log_samples, and the "
-                "subset and the seed of the report's runs in --metadata"
+            advice = (
+                "the file does not say which; measure it with --log_samples, and the subset and the seed of the report's runs in "
+                "--metadata"
+                if runs
+                else "the report has no run that says which; measure all of them"
             )
+            raise UserError(f"{place} has {count:,} of its questions, and {advice}")
 
     def score(self, task: str) -> Score:
         """The result with Wilson's interval."""
@@ -175,11 +238,16 @@ class _Measurement:
             datetime.datetime.fromtimestamp(float(self.content.get("date") or 0), datetime.UTC),
             facts=facts,
             tasks={task: metrics},
+            questions={task: digest_of_questions} if (digest_of_questions := self._digest(task)) else {},
         )
         return Score(value, low, high, (run,), metrics)
 
     def _count(self, task: str) -> int:
         return int(self.content["n-samples"][task]["effective"])
+
+    def _generation(self, task: str) -> Mapping[str, Any]:
+        kwargs: dict[str, Any] = self.content["configs"][task]["generation_kwargs"]
+        return kwargs
 
     def _metadata(self, task: str) -> Mapping[str, Any]:
         metadata = self.content["configs"].get(task, {}).get("metadata")
