@@ -26,6 +26,8 @@ UNDECIDING = {
     "generate.seed",
     # Names shards, whose results are the same.
     "generate.shard_size",
+    # Rows of a report that others measured.
+    "lm_eval",
     # Become settings of `tool`.
     *("filter_threshold", "tool_sources", "tools", "tool_default"),
     # How, where and how fast; rounding aside, the same results.

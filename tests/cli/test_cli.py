@@ -236,7 +236,7 @@ def test_the_examples_of_the_help_work(place: Path, capsys: Capture, monkeypatch
     examples = re.findall(r"toolformer ((?:run|tool|help|evaluate|index) \S.*)", text)
     assert {example.split()[0] for example in examples} == {"run", "tool", "help", "evaluate", "index"}
     (place / "FILE").write_text('{"text": "x"}\n')
-    monkeypatch.setattr(cli, "_stage_job", lambda stage, job: [])
+    monkeypatch.setattr(cli, "_stage_job", lambda stage, job, *flags: [])
     for example in examples:
         name, *words = shlex.split(example.replace("[--plan]", "--plan").replace(" [--json]", ""))
         if name == "index":
@@ -357,7 +357,7 @@ def swallowed_interruption() -> None:
         (swallowed_interruption, 130, "interrupted; run the same command again to resume"),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB"), 2, "lower engine.batch_tokens"),
         (torch.AcceleratorError("CUDA error: out of memory\nSearch for it"), 2, "lower engine.batch_tokens"),
-        (PermissionError(errno.EACCES, "Permission denied", "x.jsonl"), 2, "'x.jsonl'; finished work is kept: change its perm"),
+        (PermissionError(errno.EACCES, "Permission denied", "x.jsonl"), 2, "'x.jsonl'; finished work is kept: change perm"),
         (OSError(errno.ENOSPC, "No space left on device", "x"), 2, "make room"),
     ],
 )  # fmt: skip

@@ -37,9 +37,15 @@ def test_there_is_an_experiment_for_every_result() -> None:
         "ladder",
         "threshold",
         "headline",
+        "positions",
+        "positions_leak",
     }
-    parts = validate(compose("report", ["experiment=headline"])).run.experiments
-    assert set(NAMES) == results | own | {*parts}
+    parts = {
+        part
+        for whole in ("headline", "positions")
+        for part in validate(compose("report", [f"experiment={whole}"])).run.experiments
+    }
+    assert set(NAMES) == results | own | parts
     assert set(validate(compose("report", ["experiment=paper", *PLACES])).run.experiments) == results
 
 
@@ -69,14 +75,16 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None:
     """The first job of every stage, with its corpus, tools, thresholds, recipe and benchmarks."""
     # The embedded corpus is refused a path.
-    embedded = ("demo", "smoke", "ladder", "threshold", "headline")
+    embedded = ("demo", "smoke", "ladder", "threshold", "headline", "positions")
     read = [] if name in embedded else places
-    if name.startswith("headline_"):
+    if name.startswith(("headline_", "positions_")):
         indexes = [
             f"tool.{tool}.{part}.retriever.index_path=null"
             for tool in ("search", "qa")
             for part in ("implementation", *(["inference"] if name == "headline_index" else []))
         ]
+        if name.startswith("positions_"):
+            indexes.append("tool.search.inference.retriever.index_path=null")
         texts = [f"{corpus}.text_field=raw_content" for corpus in ("corpus", "heldout")]
         read = [*places, places[0].replace("corpus", "heldout"), *texts, *indexes, "paths.data_dir=."]
     elif read:
@@ -105,7 +113,9 @@ def test_an_experiments_file_opens_with_its_command(name: str) -> None:
     lines = (CONF / "experiment" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     head = lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
     commands = [
-        shlex.split(line.removeprefix("#")) for line in head if re.search(r" toolformer (run|demo)", line)
+        shlex.split(line.removeprefix("#"))
+        for line in head
+        if re.search(r" toolformer (run|demo|generate)", line)
     ]
     assert commands and any(f"experiment={name}" in words or words[-1:] == ["demo"] for words in commands)
     keys = [word.replace("DIR", "/") for word in commands[-1] if "=" in word and word != "model=FOLDER"]
@@ -287,5 +297,5 @@ def test_a_sweep_below_home_makes_no_folder_named_so(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     words = [word for word in smoke_words(smoke_runs) if not word.startswith("paths.root")]
-    assert main(["run", "-m", "--plan", *words, "paths.root=~/x", "seed=0"]) == 0
+    assert main(["run", "-m", "--plan", *words, "paths.root='~/x'", "seed=0"]) == 0
     assert not (tmp_path / "~").exists()

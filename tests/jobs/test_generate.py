@@ -81,7 +81,7 @@ def test_a_bad_row_is_refused_before_a_run_begins(place: Place, tmp_path: Path, 
     corpus = tmp_path / "bad.jsonl"
     corpus.write_text(place.corpus.read_text() + "\nno JSON")
     said = refused(*place.words(tmp_path, f"corpus.path={corpus}", "corpus.strict=true", pause=0))
-    assert f"{corpus}, line {2 * SHARDS + 1}: malformed JSON; fix it or set corpus.strict=false" in said
+    assert f"{corpus}, line {2 * SHARDS + 1}: malformed JSON; fix it, or set corpus.strict=false" in said
     assert not (tmp_path / "generate").exists() and not place.shards(tmp_path)
 
 

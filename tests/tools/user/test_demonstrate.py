@@ -104,4 +104,6 @@ def test_the_command_prints_what_an_experiment_takes(
 def test_texts_without_results_are_named(source: Path, tmp_path: Path, refused: Refused) -> None:
     (tmp_path / "texts.jsonl").write_text('{"text": "Nothing here."}\n')
     words = [f"tool_sources=[{source}]", "corpus=jsonl", f"corpus.path={tmp_path}/texts.jsonl"]
-    assert "in none of the corpus's first 10 texts" in refused("tool", "shelf", "--demonstrations", *words)
+    assert "in the corpus's first 10 texts, no input of shelf is followed by its result" in refused(
+        "tool", "shelf", "--demonstrations", *words
+    )

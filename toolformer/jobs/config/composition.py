@@ -17,7 +17,7 @@ from toolformer.errors import UsageError, UserError, near
 from toolformer.jobs.config.keys import all_keys, is_key, is_text, suggest
 from toolformer.jobs.config.like import repeated
 from toolformer.jobs.config.messages import MOVED, cause_of, missing_file, moved, one_line, reason_of, shown
-from toolformer.jobs.config.overrides import Override, masked_overrides, parse, parse_error, values
+from toolformer.jobs.config.overrides import Override, masked_overrides, parse, parse_error, values, written
 from toolformer.jobs.config.schema import register
 from toolformer.jobs.config.texts import SEARCH_PATH, check_texts
 from toolformer.results.provenance import masked_flat
@@ -92,10 +92,9 @@ def _check_experiment(name: str) -> None:
 def _quoted(override: Override) -> str:
     if override.key == "experiment":  # base.yaml has the group
         return override.text.removeprefix("+")
-    if override.key == "paths.root" and override.value.startswith(
-        "~"
-    ):  # Hydra makes a sweep's folder below it
-        return override.with_value(str(Path(override.value).expanduser()))
+    if override.key == "paths.root" and str(override.values[0]).startswith("~"):
+        # Hydra makes a sweep's folder below it.
+        return written(override.key, str(Path(override.values[0]).expanduser()))
     parts = override.value.split(",")  # of a sweep
     if not any(map(_is_number, parts)) or not is_text(override.key):
         return override.text
