@@ -193,7 +193,7 @@ def test_without_checkpoints_to_resume_from_training_starts_over(
     assert list(logs.of("loss")) == list(range(1, 9)) and result.sha256 == straight[0].sha256
 
 
-def test_a_training_that_started_over_is_resumed_from_its_own_checkpoints(
+def test_a_training_started_over_resumes_from_its_own_checkpoint(
     straight: tuple[Any, Logs], gpt2_folder: Path, tmp_path: Path
 ) -> None:
     """Not from the weights alone that an earlier command left at a later step."""

@@ -99,7 +99,7 @@ def test_the_folder_is_an_ordinary_model_and_the_seed_decides_it(name: str, tmp_
     assert other.heldout_perplexity != pytest.approx(result.heldout_perplexity, rel=1e-6)
 
 
-def test_adapters_that_are_lost_on_the_way_to_the_folder_are_refused(
+def test_adapters_lost_on_the_way_to_the_folder_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even where they have hardly changed the mean loss."""
