@@ -381,13 +381,13 @@ import toolformer.cli as cli
 import toolformer.cli.runs
 def main(_):
     try:
+        print("at work", flush=True)
         time.sleep(60)
     finally:
         print("cleaning up", flush=True)
         time.sleep(60)
 toolformer.cli.runs.main = main
 sys.argv = ["toolformer", "runs"]
-print("at work", flush=True)
 sys.exit(cli.main())
 """
 
