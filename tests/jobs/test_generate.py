@@ -242,6 +242,7 @@ def test_each_worker_sees_one_gpu(place: Place, tmp_path: Path, monkeypatch: Pat
     place.log.unlink(missing_ok=True)  # of other tests
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
     monkeypatch.setattr(loading, "gpus", lambda device="auto": 2)
+    monkeypatch.setattr(loading, "gpu_memory", lambda: [2**34] * 2)
     assert main(place.words(tmp_path, "engine.workers=auto", pause=0, crowd=2)) == 0
     assert len(who_did(place.log)) == 2 and visible_gpus(place.log) == {"2", "0"}
 
