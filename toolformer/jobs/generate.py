@@ -84,7 +84,7 @@ class Work:
         self._check_fields()
 
     def _check_fields(self) -> None:
-        """Says which tools can be tried in no text, for want of a date or an article.
+        """Says which tools can be tried in no text, since none has a date or is an article.
 
         UserError if no other tool is left, or each is to find a number of examples.
         """

@@ -111,7 +111,7 @@ def _check_formats_agree(folder: Path, name: str) -> None:
     """UserError if safetensors, which are loaded, differ from weights in PyTorch's own format beside them.
 
     Many models of the hub have both. Of each weight, rows spread over it are compared, in the coarser of both precisions. What
-    cannot be read, or has no weight in common but for a prefix of the names, is no second set.
+    cannot be read, or has no weight in common but for a prefix of the names, is not a second set.
     """
     files = list(chain.from_iterable(_sets_of_weights(folder).values()))
     others: dict[str, tuple[torch.Tensor, Path]] = {}
