@@ -1,6 +1,7 @@
 """Fixtures of all tests, and the settings that the machine that runs them needs."""
 
 import gc
+import logging
 import os
 import shutil
 import tempfile
@@ -47,6 +48,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def same_cache(monkeypatch: Patch) -> None:
     """A command with `paths.cache` moves the cache of its process: the next test has the one that was there before."""
     monkeypatch.setenv(CACHE_VARIABLE, str(cache_dir()))
+
+
+@pytest.fixture(autouse=True)
+def same_logging() -> Iterator[None]:
+    """A command in the process of the tests sets up logging: the next test has the levels and handlers of before."""
+    root, package = logging.getLogger(), logging.getLogger("toolformer")
+    handlers, levels = list(root.handlers), (root.level, package.level)
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    package.setLevel(levels[1])
 
 
 @pytest.fixture(scope="session", autouse=True)
