@@ -29,6 +29,15 @@ def test_of_very_many_texts_no_more_are_held_out() -> None:
     assert len(held_out(documents(2 * MOST), share=0.9)) == MOST
 
 
+@pytest.mark.parametrize("count", [60, 2 * MOST])
+def test_a_repetition_of_a_held_out_text_is_held_out(count: int) -> None:
+    """Also beyond the start of the corpus, and beyond the bound."""
+    corpus = documents(count)
+    again = [Document(f"again {n}", document.text) for n, document in enumerate(corpus)]
+    marks = [is_held_out for _, is_held_out in split([*corpus, *again], 0.05 if count < MOST else 0.9)]
+    assert marks[:count] == marks[count:] and any(marks)
+
+
 def test_nothing_is_held_out_by_a_share_of_0() -> None:
     assert not held_out(documents(100), share=0)
 

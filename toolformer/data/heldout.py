@@ -23,7 +23,8 @@ def split(documents: Iterable[Document], share: float, most: int = MOST) -> Iter
     """Each document, in order, and whether it is held out.
 
     Those are held out whose hash lies in the lowest `share`; where they would be fewer than `LEAST` at the start of the
-    corpus, those with the lowest hashes there. After `most` the rest is not held out; of a single document nothing is.
+    corpus, those with the lowest hashes there. After `most` texts the rest is not held out, but for repetitions of these; of a
+    single document nothing is.
     """
     if not share:
         yield from ((document, False) for document in documents)
@@ -33,10 +34,13 @@ def split(documents: Iterable[Document], share: float, most: int = MOST) -> Iter
     ranks = sorted(map(_rank, start))
     least = min(LEAST, math.ceil((len(start) - 1) / 4))
     bound = max(share, ranks[least - 1]) if least > 0 else -1.0
-    held_out = 0
+    held_out: set[float] = set()
     for number, document in enumerate(itertools.chain(start, remaining)):
-        is_held_out = held_out < most and _rank(document) <= (bound if number < len(start) else share)
-        held_out += is_held_out
+        rank = _rank(document)
+        is_low = rank <= (bound if number < len(start) else share)
+        is_held_out = rank in held_out or (is_low and len(held_out) < most)
+        if is_held_out:
+            held_out.add(rank)
         yield document, is_held_out
 
 
