@@ -29,7 +29,7 @@ def test_of_very_many_texts_no_more_are_held_out() -> None:
     assert len(held_out(documents(2 * MOST), share=0.9)) == MOST
 
 
-@pytest.mark.parametrize("count", [60, 2 * MOST])
+@pytest.mark.parametrize("count", [100, 2 * MOST])
 def test_a_repetition_of_a_held_out_text_is_held_out(count: int) -> None:
     """Also beyond the start of the corpus, and beyond the bound."""
     corpus = documents(count)
