@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from scripts import rules
 from toolformer.benchmarks import PAPER
 from toolformer.data.parquet import read_table
 from toolformer.errors import UserError, near
@@ -31,6 +31,8 @@ from toolformer.step import Step
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 PUBLISHED = RESULTS / "headline"
 REGISTRATION = RESULTS / "registration"
+RULED, BASELINES = RESULTS / "rules.json", RESULTS / "baselines.json"
+"""What `scripts/rules.py` and `scripts/baselines.py` write: the ids of the answers that are right."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Experiment:
 
 
 EXPERIMENTS = {
-    "headline": Experiment(PUBLISHED, REGISTRATION / "hypotheses.json", (rules.FILE, rules.BASELINES)),
+    "headline": Experiment(PUBLISHED, REGISTRATION / "hypotheses.json", (RULED, BASELINES)),
     "positions": Experiment(
         RESULTS / "positions",
         REGISTRATION / "positions_hypotheses.json",
@@ -163,9 +165,9 @@ class Answers:
         """The answers of an arm by seed. UserError if there are none, or a file is not what was published."""
         task, belongs = PARTS.get(benchmark, (benchmark, None))
         if arm in RULES:
-            right = rules.right_answers(*self.experiment.rules)
+            right = right_answers(*self.experiment.rules)
             answered = self.of(RULES[arm], benchmark, wording)
-            return [(seeds, rules.scored(arm, task, seeds[0], rows, right)) for seeds, rows in answered]
+            return [(seeds, scored(arm, task, seeds[0], rows, right)) for seeds, rows in answered]
         runs = sorted(self.runs_of(arm, task, wording).items())
         rows = ((seeds, self._rows(run, task)) for seeds, run in runs)
         return [
@@ -221,6 +223,30 @@ class Answers:
                 for wording in wordings
             ]
         )
+
+
+def right_answers(*paths: Path) -> dict[str, Any]:
+    """The ids of the answers that are right, by rule, benchmark and seed, of these files together; without one, of the rules of the first
+    experiment."""
+    content: dict[str, Any] = {}
+    for path in paths or (RULED,):
+        content |= json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def scored(rule: str, benchmark: str, seed: int, rows: Sequence[Row], right: Mapping[str, Any]) -> list[Row]:
+    """Rows with the rule's answers and scores in place of the system's.
+
+    Args:
+        rule: a key of `right`, with benchmarks, seeds and ids below it.
+    """
+    try:
+        ids = {*right[rule][benchmark][str(seed)]}
+    except KeyError as error:
+        raise UserError(
+            f"{RULED} has no answers of {rule} on {benchmark}, seed {seed}; python scripts/rules.py DATA"
+        ) from error
+    return [{**row, "score": 100.0 * (str(row["id"]) in ids)} for row in rows]
 
 
 def title(benchmark: str) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scripts import answers, headline
 from toolformer.benchmarks.tasks import answer_in_5_words, answer_in_20_words, math_score
 from toolformer.errors import UserError
 from toolformer.storage import atomic_write
@@ -24,11 +25,8 @@ from toolformer.tools.calculator import calculate
 
 Row = Mapping[str, Any]
 
-FILE = Path(__file__).resolve().parents[1] / "docs" / "results" / "rules.json"
 SUMS = ("arithmetic", "mawps", "svamp")
 QUESTIONS = {"nq": answer_in_20_words, "lama_trex": answer_in_5_words}
-BASELINES = FILE.with_name("baselines.json")
-"""What `scripts/baselines.py` writes."""
 QUERIES = {
     "headline": {
         "question as query": "index.bm25",
@@ -54,35 +52,8 @@ def calculated(answer: str) -> str:
         return answer
 
 
-def right_answers(*paths: Path) -> dict[str, Any]:
-    """What `main` writes, of these files together; without one that of the first experiment."""
-    content: dict[str, Any] = {}
-    for path in paths or (FILE,):
-        content |= json.loads(path.read_text(encoding="utf-8"))
-    return content
-
-
-def scored(
-    rule: str, benchmark: str, seed: int, rows: Sequence[Row], right: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Rows with the rule's answers and scores in place of the system's.
-
-    Args:
-        rule: a key of `right`, with benchmarks, seeds and ids below it.
-    """
-    try:
-        ids = {*right[rule][benchmark][str(seed)]}
-    except KeyError as error:
-        raise UserError(
-            f"{FILE} has no answers of {rule} on {benchmark}, seed {seed}; python scripts/rules.py DATA"
-        ) from error
-    return [{**row, "score": 100.0 * (str(row["id"]) in ids)} for row in rows]
-
-
 def main(data: Path, experiment: str = "headline") -> None:
     """Computes every rule's answers and writes those that are right."""
-    from scripts import answers, headline
-
     published = answers.Answers(answers.EXPERIMENTS[experiment].folder, experiment)
     documents = {
         task: {str(row["id"]): row for row in rows}

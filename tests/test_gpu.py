@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from tests.build import PIECES, random_documents, taught_model, tools
-from toolformer.annotation.candidates import Candidate, Window
+from toolformer.annotation.candidates import Candidate
 from toolformer.annotation.merge import row
 from toolformer.annotation.score import gain, score
+from toolformer.annotation.windows import Window
 from toolformer.benchmarks import dateset
 from toolformer.benchmarks.tasks import question_prompt
 from toolformer.calls import ApiCall

@@ -23,8 +23,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from toolformer.annotation import propose
-from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window
+from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings
 from toolformer.annotation.score import score
+from toolformer.annotation.windows import Window
 from toolformer.benchmarks import dateset
 from toolformer.benchmarks.speed.script import print_timings, run_script
 from toolformer.benchmarks.tasks import question_prompt

@@ -9,12 +9,11 @@ from toolformer.annotation.candidates import (
     Candidate,
     Filtering,
     ToolSettings,
-    Window,
     longest_window,
-    windows,
 )
 from toolformer.annotation.merge import KeptCall, decide, kept_calls
 from toolformer.annotation.score import PAPER
+from toolformer.annotation.windows import Window, windows
 from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.lm.language_model import LanguageModel

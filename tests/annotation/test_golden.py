@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 
 from tests.build import GOLDEN, Recorder
-from toolformer.annotation.candidates import Candidate, Filtering, PreFilters, ToolSettings, Window
+from toolformer.annotation.candidates import Candidate, Filtering, PreFilters, ToolSettings
 from toolformer.annotation.merge import Chance, row
 from toolformer.annotation.pipeline import Annotator
 from toolformer.annotation.results import KeepRules, filtered
 from toolformer.annotation.score import PLAIN
 from toolformer.annotation.variants import pre_filter
+from toolformer.annotation.windows import Window
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.lm.language_model import LanguageModel

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import answers, baselines, rules
+from scripts import answers, baselines
 
 
 def test_indices_are_those_of_all_questions() -> None:
@@ -19,7 +19,7 @@ def test_a_task_has_examples_in_a_file_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", baselines.ASKED)
 def test_answers_that_are_right_are_of_registered_questions(name: str) -> None:
-    published, right = answers.Answers(), rules.right_answers(rules.BASELINES)[name]
+    published, right = answers.Answers(), answers.right_answers(answers.BASELINES)[name]
     for task in baselines.TASKS:
         ((_, rows),) = published.of(name, task)
         assert {str(row["id"]) for row in rows if row["score"]} == {*right[task]["0"]}

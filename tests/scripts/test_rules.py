@@ -25,7 +25,7 @@ def test_the_first_expression_is_computed(answer: str, ruled: str) -> None:
 
 @pytest.mark.parametrize("arm", ["M", "M + CC", "disabled"])
 def test_scores_of_the_rule_on_sums_follow_from_answers(arm: str) -> None:
-    right = rules.right_answers()[f"{arm} + rule"]["arithmetic"]
+    right = answers.right_answers()[f"{arm} + rule"]["arithmetic"]
     for seeds, rows in answers.Answers().by_seed(arm, "arithmetic").items():
         ids = [
             row["id"]
@@ -37,7 +37,7 @@ def test_scores_of_the_rule_on_sums_follow_from_answers(arm: str) -> None:
 
 def test_every_rule_was_asked_the_published_questions() -> None:
     published = answers.Answers()
-    for rule, tasks in rules.right_answers().items():
+    for rule, tasks in answers.right_answers().items():
         for task in tasks:
             for _, rows in published.of(rule, task):
                 assert {row["score"] for row in rows} == {0.0, 100.0}
@@ -45,4 +45,4 @@ def test_every_rule_was_asked_the_published_questions() -> None:
 
 def test_a_rule_that_was_not_measured_is_refused() -> None:
     with pytest.raises(UserError, match="no answers of M \\+ rule on nq"):
-        rules.scored("M + rule", "nq", 0, [], rules.right_answers())
+        answers.scored("M + rule", "nq", 0, [], answers.right_answers())

@@ -15,14 +15,13 @@ from toolformer.annotation.candidates import (
     Candidate,
     PreFilters,
     ToolSettings,
-    Window,
     longest_window,
-    windows,
 )
 from toolformer.annotation.execute import cut_results, execute
 from toolformer.annotation.merge import row
 from toolformer.annotation.propose import propose
 from toolformer.annotation.score import score
+from toolformer.annotation.windows import Window, windows
 from toolformer.data import Document
 from toolformer.lm.language_model import Encoding, LanguageModel
 from toolformer.tools.base import Tool

@@ -9,12 +9,9 @@ import itertools
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from toolformer.annotation.windows import Window
 from toolformer.data.numbers import CURRENCY, SIGN, UNSIGNED
-
-if TYPE_CHECKING:
-    from toolformer.annotation.candidates import Window
 
 NUMBER_AHEAD = 3
 """Tokens within which a number counts as right ahead: a blank and a currency sign may be separate tokens."""

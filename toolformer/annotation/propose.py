@@ -16,9 +16,10 @@ import numpy as np
 import torch
 
 from toolformer.annotation import variants
-from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings, Window
+from toolformer.annotation.candidates import SCORED, Candidate, ToolSettings
 from toolformer.annotation.gumbel_sampling import draw, draw_keys
 from toolformer.annotation.positions import POSITIONS
+from toolformer.annotation.windows import Window
 from toolformer.calls import ARROW, END, START, ApiCall, CallSyntaxError, call_end, parse
 from toolformer.lm.batching import batches, cached_per_batch, rows_per_batch
 from toolformer.lm.language_model import LanguageModel

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from toolformer.annotation.candidates import SCORED, Candidate, Window
+from toolformer.annotation.candidates import SCORED, Candidate
+from toolformer.annotation.windows import Window
 from toolformer.calls import ApiCall, linearise
 from toolformer.data import Document
 from toolformer.errors import UserError

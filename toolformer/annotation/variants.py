@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import torch
 
-from toolformer.annotation.candidates import SCORED, Candidate, PreFilters, ToolSettings, Window
+from toolformer.annotation.candidates import SCORED, Candidate, PreFilters, ToolSettings
 from toolformer.annotation.leaks import terms
+from toolformer.annotation.windows import Window
 from toolformer.calls import END
 from toolformer.lm.language_model import LanguageModel
 

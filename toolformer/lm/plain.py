@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from toolformer.lm import batching
-
-if TYPE_CHECKING:
-    from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.network import Network
 
 
 class PlainRows:
     """Rows that are lists of tokens; see `rows.Rows`."""
 
-    def __init__(self, language_model: LanguageModel, heads: Iterable[Sequence[int]] = ()) -> None:
+    def __init__(self, language_model: Network, heads: Iterable[Sequence[int]] = ()) -> None:
         del heads  # read again with every row
         self._model = language_model
         self._rows: dict[int, tuple[int, ...]] = defaultdict(tuple)
@@ -74,7 +71,7 @@ class PlainRows:
         self._branches = kept if any(kept) else []
 
 
-def _logits_after(model: LanguageModel, sequences: Sequence[tuple[int, ...]]) -> torch.Tensor:
+def _logits_after(model: Network, sequences: Sequence[tuple[int, ...]]) -> torch.Tensor:
     """Logits [sequences, vocabulary] after each; one pass serves all sequences that are its beginning."""
     passes: list[tuple[int, ...]] = []
     pass_of: dict[tuple[int, ...], int] = {}
@@ -91,7 +88,7 @@ def _logits_after(model: LanguageModel, sequences: Sequence[tuple[int, ...]]) ->
 
 
 def read(
-    model: LanguageModel, sequences: Sequence[Sequence[int]], indices: Sequence[Sequence[int]]
+    model: Network, sequences: Sequence[Sequence[int]], indices: Sequence[Sequence[int]]
 ) -> list[torch.Tensor]:
     """Logits [indices, vocabulary] after these tokens of each sequence; only sequences of equal length share a pass."""
     lengths = [len(ids) for ids in sequences]

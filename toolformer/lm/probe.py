@@ -7,16 +7,14 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from toolformer.errors import UserError, one_line
 from toolformer.lm import plain
+from toolformer.lm.network import Network
 from toolformer.lm.rows import TreeRows
-
-if TYPE_CHECKING:
-    from toolformer.lm.language_model import LanguageModel
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +39,7 @@ WINDOW = 6
 """A model's sliding window while it is probed: shorter than the probe's sequences."""
 
 
-def needs_stock_passes(model: LanguageModel) -> bool:
+def needs_stock_passes(model: Network) -> bool:
     """Whether a model has to be read with stock passes alone. UserError if it is not causal, or fails."""
     tokens = iter(model.encode(TEXT) * 40)
     head, *contexts = (list(itertools.islice(tokens, count)) for count in (HEAD, *CONTEXTS))
@@ -71,7 +69,7 @@ def needs_stock_passes(model: LanguageModel) -> bool:
     return True
 
 
-def _check_causal(model: LanguageModel, rounding: float) -> None:
+def _check_causal(model: Network, rounding: float) -> None:
     """UserError if two passes over a common beginning are too far apart there."""
     if math.isinf(rounding):
         raise UserError(f"model: {model.name} gives no finite numbers in {model.dtype}; set lm.dtype=float32")
@@ -82,7 +80,7 @@ def _check_causal(model: LanguageModel, rounding: float) -> None:
 
 
 def _distances(
-    model: LanguageModel,
+    model: Network,
     head: list[int],
     contexts: list[list[int]],
     fed: list[list[list[int]]],

@@ -13,18 +13,15 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from toolformer.lm import batching
 from toolformer.lm.graphs import StepGraphs
+from toolformer.lm.network import Network
 from toolformer.lm.store import Store
-
-if TYPE_CHECKING:
-    from toolformer.lm.language_model import LanguageModel
-
 
 Numbers = Sequence[int] | np.ndarray
 ENDED, NEW = -1, -1
@@ -76,7 +73,7 @@ class TreeRows:
         heads: beginnings that many rows share. Their keys and values are computed once, and kept by the model.
     """
 
-    def __init__(self, language_model: LanguageModel, heads: Iterable[Sequence[int]] = ()) -> None:
+    def __init__(self, language_model: Network, heads: Iterable[Sequence[int]] = ()) -> None:
         self._model = language_model
         self._heads = sorted(map(tuple, heads), key=len, reverse=True)
         self._store = Store(language_model.state_shapes)
