@@ -225,10 +225,11 @@ def _measures(evidence: Evidence, experiment: str, *more: str) -> str:
     """The command that measures an experiment of the paper in the setting of the report's runs: their places, tools and limits."""
     runs = [score.run for score in evidence.scores.values()]
     runs += [evidence.annotation.run] if evidence.annotation else []
-    words = shlex.split(next((run.command for run in runs if run.command), ""))[2:]
-    given = dict(word.lstrip("+").partition("=")[::2] for word in words)
+    overrides = next((run.overrides for run in runs if run.command), [])
+    parts = [text.lstrip("+").partition("=") for text in overrides]
+    given = {key: value for key, _, value in parts}
     of_job = _OF_A_JOB | ({"model"} if "figure4" in (experiment, given.get("experiment")) else set())
-    kept = [word for word in words if word.partition("=")[0].lstrip("+") not in of_job]
+    kept = [text for text, (key, *_) in zip(overrides, parts, strict=True) if key not in of_job]
     is_papers = re.fullmatch(
         r"paper|figure4|table\d*", given.get("experiment", evidence.experiment or "paper")
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -85,6 +86,11 @@ class Run:
             return seed
         sampling: int | None = self.setting("generate.seed")
         return seed if sampling is None else sampling
+
+    @property
+    def overrides(self) -> list[str]:
+        """The overrides of its command."""
+        return shlex.split(self.command)[2:]
 
     @property
     def made_from(self) -> list[str]:

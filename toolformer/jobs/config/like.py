@@ -5,7 +5,6 @@ A run may be a stranger's, also the one that `latest` names on a shared disk: an
 """
 
 import os
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,12 +28,11 @@ def repeated(stage: str, composed: DictConfig, overrides: Sequence[str]) -> list
     UserError if there is no such run of this stage, or it had overrides that are not taken from it and are not given again.
     """
     run = Results(Path(composed.paths.root)).resolve(stage, composed.like, composed.name)
-    words = shlex.split(run.command)[2:]
-    if not words:
+    if not run.overrides:
         raise UserError(f"like: run {run.id[:8]} has no stored command; give its settings instead")
     typed = [override for override in parse(overrides) if override.key != "like"]
     given = {override.target for override in typed}
-    stored = [override for override in parse(words) if override.target not in given]
+    stored = [override for override in parse(run.overrides) if override.target not in given]
     unread = _unread(stage, [*stored, *typed])
     stored = [override for override in stored if not (override.key in unread and _is_private(override))]
     if private := [override.text for override in stored if _is_private(override)]:
