@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from toolformer.errors import UserError
 from toolformer.evaluation import suite
-from toolformer.jobs import instantiate
+from toolformer.jobs import corpora
 from toolformer.jobs.config import compose, validate
 
 WORDS = 13
@@ -48,7 +48,7 @@ def main(path: str, *overrides: str) -> None:
 
     texts, dropped, hit = 0, Counter[str](), set[tuple[str, int]]()
     with open(path, "w") as clean:
-        for document in instantiate.corpus(config.corpus):
+        for document in corpora.corpus(config.corpus):
             texts += 1
             found = {
                 row

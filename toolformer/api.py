@@ -175,6 +175,6 @@ def _decoder(config: Config, model: str) -> Decoder:
 
     check_intact(Path(model))
     config = effective(config, "evaluate")
-    decoder = instantiate.decoder(config, model)
+    decoder = instantiate.decoder(config, instantiate.placement(config, model))
     decoder.language_model.load()
     return decoder

@@ -8,9 +8,11 @@ from toolformer.benchmarks.loaders.sources import Splits, collect, text_of
 from toolformer.data import Document, FileCorpus, demo_corpus
 
 
-def heldout(heldout_path: str | None = None, **metadata: Any) -> Splits:
-    """Held-out texts: `id, text` of a JSON Lines file, read as a corpus is, or the held-out part of the demo corpus."""
-    corpus: Iterable[Document] = demo_corpus(split="heldout")
+def heldout(
+    heldout: Iterable[Document] | None = None, heldout_path: str | None = None, **metadata: Any
+) -> Splits:
+    """Held-out texts: those given; `id, text` of a JSON Lines file, read as a corpus is; or the held-out part of the demo corpus."""
+    corpus: Iterable[Document] = demo_corpus(split="heldout") if heldout is None else heldout
     if heldout_path is not None:
         corpus = FileCorpus(path=heldout_path, format="jsonl", key="heldout")
     rows = (("", {"id": document.doc_id, "text": document.text}) for document in corpus)

@@ -39,7 +39,7 @@ from toolformer.benchmarks.speed.script import (
     stock_layers,
 )
 from toolformer.data import Document
-from toolformer.jobs import instantiate
+from toolformer.jobs import corpora, instantiate
 from toolformer.jobs.config import Config, compose, validate
 from toolformer.lm.language_id import LanguageIdentifier
 from toolformer.lm.language_model import LanguageModel, TokenScores
@@ -180,7 +180,7 @@ def configured(options: Options) -> tuple[Config, list[ToolSettings], list[Docum
     ]
     config = validate(compose("generate", overrides))
     settings = [instantiate.tool_settings(config, key) for key in config.tools]
-    documents = [d for d in instantiate.corpus(config.corpus) if pipeline.select.calculator(d)]
+    documents = [d for d in corpora.corpus(config.corpus) if pipeline.select.calculator(d)]
     return config, settings, repeated(documents, options.documents)
 
 

@@ -23,8 +23,9 @@ from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArgum
 from toolformer.benchmarks.speed.annotate import matmul_peak, model_flops
 from toolformer.benchmarks.speed.script import measured_usage, print_timings, repeated, run_script
 from toolformer.data import demo_corpus
+from toolformer.lm.devices import choose_device, choose_dtype
 from toolformer.lm.language_model import LanguageModel
-from toolformer.lm.loading import choose_device, choose_dtype, load_causal
+from toolformer.lm.loading import load_causal
 from toolformer.training.settings import TrainingSettings
 from toolformer.training.trainer import train
 

@@ -17,7 +17,8 @@ from omegaconf import MISSING
 
 from toolformer.benchmarks.speed.script import run_script
 from toolformer.errors import UserError
-from toolformer.lm.loading import choose_dtype, load_causal
+from toolformer.lm.devices import choose_dtype
+from toolformer.lm.loading import load_causal
 
 KINDS = ("llama", "mistral")
 

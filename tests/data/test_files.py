@@ -31,7 +31,7 @@ from toolformer.data import Corpus, Document, Fields, FileCorpus, HubCorpus, dat
 from toolformer.data.document import content_id, document_from_row
 from toolformer.data.parquet import read_table
 from toolformer.errors import UserError
-from toolformer.jobs import instantiate
+from toolformer.jobs import corpora
 from toolformer.jobs.config import compose, validate
 from toolformer.tools.calculator import calculate
 
@@ -67,7 +67,7 @@ def texts(corpus: Any) -> list[str]:
 
 
 def corpus(*overrides: str) -> Corpus:
-    return instantiate.corpus(validate(compose("generate", list(overrides))).corpus)
+    return corpora.corpus(validate(compose("generate", list(overrides))).corpus)
 
 
 def jsonl(folder: Path, *rows: object) -> Path:
@@ -702,7 +702,7 @@ def test_what_cc_net_writes(tmp_path: Path) -> None:
     held = compose(
         "evaluate", ["corpus@heldout=ccnet", f"heldout.path={tmp_path}", "heldout.pattern='*_tail_*'"]
     )
-    assert texts(instantiate.corpus(held.heldout)) == ["poor"]
+    assert texts(corpora.corpus(held.heldout)) == ["poor"]
 
 
 def test_a_hub_data_set_is_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ from tests.decoding.build import decoder_of
 from tests.processes import config, run_stage, save_calling_model, words
 from toolformer.calls import find_calls, strip
 from toolformer.data import Document
-from toolformer.decoding import examples
 from toolformer.decoding.prompted import SEPARATOR, PromptedDecoder
 from toolformer.jobs.compare import compare
 from toolformer.results import Results
+from toolformer.tools import examples
 from toolformer.tools.base import Tool
 from toolformer.tools.calculator import Calculator
 from toolformer.tools.calendar import Calendar

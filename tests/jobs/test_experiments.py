@@ -15,6 +15,7 @@ from toolformer.cli import main
 from toolformer.decoding.settings import PAPER_SYSTEMS
 from toolformer.errors import UserError
 from toolformer.evaluation.suite import task_names
+from toolformer.jobs import corpora
 from toolformer.jobs import instantiate as objects
 from toolformer.jobs.config import CONF, compose, effective, validate
 from toolformer.jobs.config.composition import for_hydra
@@ -94,7 +95,7 @@ def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None
         chosen = [f"{key}={values[0]}" for key, values in swept.items()]
         config = effective(validate(compose(stage, [*words, *chosen])), stage)
         if stage == "generate":
-            assert next(iter(objects.corpus(config.corpus))).text
+            assert next(iter(corpora.corpus(config.corpus))).text
             assert set(objects.tools(config)) == set(config.tools)
             for key in config.tools:
                 settings = objects.tool_settings(config, key)
@@ -102,7 +103,7 @@ def test_an_experiment_names_what_there_is(name: str, places: list[str]) -> None
         elif stage == "train":
             recipe = {field.name: getattr(config.trainer, field.name) for field in fields(Recipe)}
             assert Recipe(**recipe).accumulation(1) >= 1
-            assert config.heldout.source is None or next(iter(objects.corpus(config.heldout))).text
+            assert config.heldout.source is None or next(iter(corpora.corpus(config.heldout))).text
         elif stage == "evaluate":
             assert set(objects.tools(config, inference=True)) == set(config.tools)
             assert task_names(config.benchmarks)

@@ -23,7 +23,7 @@ from toolformer.jobs import instantiate, steps
 from toolformer.jobs.annotate import Annotating, Texts
 from toolformer.jobs.config import Config, compose, validate
 from toolformer.jobs.share import Chunk
-from toolformer.lm import loading, text_generator
+from toolformer.lm import devices, text_generator
 
 
 @pytest.fixture
@@ -241,8 +241,8 @@ def test_each_worker_sees_one_gpu(place: Place, tmp_path: Path, monkeypatch: Pat
     """Two of three, as a user or Slurm leaves them to the command."""
     place.log.unlink(missing_ok=True)  # of other tests
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
-    monkeypatch.setattr(loading, "gpus", lambda device="auto": 2)
-    monkeypatch.setattr(loading, "gpu_memory", lambda: [2**34] * 2)
+    monkeypatch.setattr(devices, "gpus", lambda device="auto": 2)
+    monkeypatch.setattr(devices, "gpu_memory", lambda: [2**34] * 2)
     assert main(place.words(tmp_path, "engine.workers=auto", pause=0, crowd=2)) == 0
     assert len(who_did(place.log)) == 2 and visible_gpus(place.log) == {"2", "0"}
 

@@ -19,7 +19,7 @@ from toolformer.errors import UserError
 from toolformer.jobs.config import compose, validate
 from toolformer.jobs.plan import plan
 from toolformer.lm import text_generator
-from toolformer.lm.loading import dtype_name
+from toolformer.lm.devices import dtype_name
 from toolformer.results import Results, Run
 
 TOOLS = ("calculator", "calendar")

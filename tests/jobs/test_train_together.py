@@ -18,7 +18,7 @@ from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.jobs import train
 from toolformer.jobs.config import compose, validate
-from toolformer.lm import loading
+from toolformer.lm import devices
 from toolformer.results import Results, Run
 from toolformer.training import distributed
 from toolformer.training.trainer import MAX_RATE
@@ -125,7 +125,7 @@ def settings(*more: str) -> train.TrainingSettings:
 def test_all_gpus_train_if_their_number_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
     for gpus in (0, 1, 4):
-        monkeypatch.setattr(loading, "gpus", lambda _, gpus=gpus: gpus)
+        monkeypatch.setattr(devices, "gpus", lambda _, gpus=gpus: gpus)
         counts.append(
             train.processes_to_start(settings("trainer.processes=auto", "trainer.micro_batch_size=1"))
         )
@@ -133,7 +133,7 @@ def test_all_gpus_train_if_their_number_is_left_open(monkeypatch: pytest.MonkeyP
 
 
 def test_two_processes_on_one_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "gpus", lambda _: 1)
+    monkeypatch.setattr(devices, "gpus", lambda _: 1)
     with pytest.raises(UserError, match="trainer.processes=2 needs 2 GPUs, but there is 1"):
         train.processes_to_start(settings("trainer.processes=2"))
 

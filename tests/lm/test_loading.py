@@ -20,9 +20,10 @@ from transformers import Gemma3Config as MultimodalGemma3
 
 from tests.build import Patch, t5_tokenizer, tiny_model, tiny_t5, tiny_tokenizer
 from toolformer.errors import UserError
-from toolformer.lm import loading
+from toolformer.lm import devices, loading
 from toolformer.lm.language_model import LanguageModel
 from toolformer.lm.lazy import LazyLanguageModel
+from toolformer.lm.placement import place
 from toolformer.lm.seq2seq import Seq2SeqModel
 
 
@@ -344,9 +345,9 @@ def test_a_device_that_is_not_there_is_one_line(tiny_folder: Path) -> None:
 
 
 def test_bfloat16_is_chosen_where_it_is_native() -> None:
-    native = loading.native_bfloat16("cpu")
-    assert loading.choose_dtype("auto", "cpu") == (torch.bfloat16 if native else torch.float32)
-    assert loading.choose_dtype("bfloat16", "cpu") == torch.bfloat16
+    native = devices.native_bfloat16("cpu")
+    assert devices.choose_dtype("auto", "cpu") == (torch.bfloat16 if native else torch.float32)
+    assert devices.choose_dtype("bfloat16", "cpu") == torch.bfloat16
 
 
 class Hostile:
@@ -527,7 +528,7 @@ def test_a_lazy_model_that_cannot_be_loaded_says_so_at_every_use(tiny_folder: Pa
     folder = tmp_path / "model"
     shutil.copytree(tiny_folder, folder)
     (folder / "model.safetensors").unlink()
-    model = LazyLanguageModel(str(folder), "float32", "cpu", batch_tokens=7)
+    model = LazyLanguageModel(place(str(folder), "float32", "cpu"), batch_tokens=7)
     for _ in range(2):
         with pytest.raises(UserError, match="has no weights"):
             model.encode("a")

@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.build import Patch, tiny_model
 from toolformer.errors import UserError
 from toolformer.jobs import share
 from toolformer.jobs.config import compose, validate
-from toolformer.lm import loading
+from toolformer.lm import devices
+from toolformer.lm.placement import place
 
 ROOT = Path(__file__).parents[2]
 MODELS = ("llama", "gpt2", "gptj", "opt", "gemma3_text", "mpt")
@@ -21,10 +21,10 @@ MODELS = ("llama", "gpt2", "gptj", "opt", "gemma3_text", "mpt")
 def machine(monkeypatch: Patch, *memory: int) -> None:
     """GPUs with so many bytes."""
     monkeypatch.setattr(
-        loading, "gpus", lambda device="auto": 0 if device == "cpu" or ":" in device else len(memory)
+        devices, "gpus", lambda device="auto": 0 if device == "cpu" or ":" in device else len(memory)
     )
-    monkeypatch.setattr(loading, "gpu_memory", lambda: list(memory))
-    monkeypatch.setattr(loading, "choose_device", lambda device="auto": "cpu")
+    monkeypatch.setattr(devices, "gpu_memory", lambda: list(memory))
+    monkeypatch.setattr(devices, "choose_device", lambda device="auto": "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +50,11 @@ def test_a_model_is_spread_where_one_gpu_has_no_room(folder: tuple[str, int], mo
         ([], "auto", False),
     ):
         machine(monkeypatch, *memory)
-        assert loading.is_spread(name, torch.float32, device) == expected, (memory, device)
+        assert place(name, "float32", device).is_spread() == expected, (memory, device)
 
 
 @pytest.mark.parametrize(
-    ("count", "device", "replicas", "said"),
+    ("count", "device", "workers", "said"),
     [
         (1, "auto", 1, "its weights take .* and a GPU has room for .* with lm.device=cuda"),
         (1, "auto", 2, "2 replicas of its weights take .* lower engine.workers"),
@@ -62,13 +62,13 @@ def test_a_model_is_spread_where_one_gpu_has_no_room(folder: tuple[str, int], mo
     ],
 )
 def test_a_model_without_room_is_refused(
-    folder: tuple[str, int], count: int, device: str, replicas: int, said: str, monkeypatch: Patch
+    folder: tuple[str, int], count: int, device: str, workers: int, said: str, monkeypatch: Patch
 ) -> None:
     name, size = folder
-    memory = {"all": size // 2}.get(device, size if replicas == 1 else 2 * size)
+    memory = {"all": size // 2}.get(device, size if workers == 1 else 2 * size)
     machine(monkeypatch, *[memory] * count)
     with pytest.raises(UserError, match=said):
-        loading.is_spread(name, torch.float32, device, replicas)
+        place(name, "float32", device).is_spread(workers)
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_a_quantised_model_takes_what_its_bits_say(
 ) -> None:
     config = json.loads((Path(folder[0]) / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": settings}))
-    assert loading.weights_size(str(tmp_path), torch.float32) == folder[1] * bits / 32
+    assert place(str(tmp_path), "float32").size == folder[1] * bits / 32
     (tmp_path / "model.safetensors").write_bytes(bytes(1000))
-    assert loading.weights_size(str(tmp_path), torch.float32) == 1000
+    assert place(str(tmp_path), "float32").size == 1000
 
 
 def test_layers_on_two_devices_are_read_as_on_one() -> None:
@@ -103,9 +103,12 @@ def test_one_worker_has_all_gpus(
     name, size = folder
     config = validate(compose("evaluate", ["engine.workers=4", "lm.dtype=float32"]))
     machine(monkeypatch, *[size] * 4)
-    assert share.fitted(config, name).engine.workers == 1 and "spread over all GPUs" in caplog.text
+    assert (
+        share.fitted(config, place(name, "float32")).engine.workers == 1
+        and "spread over all GPUs" in caplog.text
+    )
     machine(monkeypatch, *[2 * size] * 4)
-    assert share.fitted(config, name).engine.workers == 4
+    assert share.fitted(config, place(name, "float32")).engine.workers == 4
     machine(monkeypatch, *[2 * size] * 2)
     with pytest.raises(UserError, match="2 replicas of its weights take"):
-        share.fitted(config, name)
+        share.fitted(config, place(name, "float32"))

@@ -85,11 +85,11 @@ def _draft(config: Config, key: str) -> int:
     """Prints demonstrations of a tool, to be read, corrected and put into an experiment's file."""
     import yaml
 
-    from toolformer.jobs import instantiate
+    from toolformer.jobs import corpora, instantiate
     from toolformer.tools.user.demonstrate import demonstrations
 
     tool = instantiate.tools(config)[key]
-    pairs = demonstrations(tool, itertools.islice(instantiate.corpus(config.corpus), DRAFTED_FROM))
+    pairs = demonstrations(tool, itertools.islice(corpora.corpus(config.corpus), DRAFTED_FROM))
     if not pairs:
         raise UserError(
             f"tool: in the corpus's first {DRAFTED_FROM} texts, no input of {key} is followed by its result; choose texts that show "
@@ -332,7 +332,7 @@ def show_plan(jobs: Sequence[Job], flags: Collection[str]) -> tuple[dict[str, Ru
 
 def _log_estimate(config: Config) -> None:
     """Logs how long an experiment takes on a CPU, where that was measured."""
-    from toolformer.lm.loading import choose_device, dtype_name
+    from toolformer.lm.devices import choose_device, dtype_name
 
     dtype = dtype_name(config.lm.dtype, config.lm.device)
     if choose_device(config.lm.device) == "cpu" and dtype in config.run.minutes:

@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
 
 def examine(config: Config) -> Iterator[Finding]:
     """Checks everything, in the order in which it is needed."""
-    from toolformer.lm.loading import native_bfloat16
+    from toolformer.lm.devices import native_bfloat16
     from toolformer.results.provenance import provenance
 
     made_by = provenance()

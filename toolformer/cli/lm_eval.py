@@ -96,7 +96,7 @@ class ConfiguredLM(ToolformerLM):
             raise UserError("model_args: pretrained is missing; name a folder or a hub model")
         config = effective(replace(_configured(settings), model=name), "evaluate")
         index = TaskManager(include_path=self.folders, include_defaults=False).task_index
-        decoder = instantiate.decoder(config, name)
+        decoder = instantiate.decoder(config, instantiate.placement(config, name))
         decoder.language_model.load()
         identity = {"model": steps.answer(config, Sources(model=name)).key(without=["decoding"])}
         super().__init__(decoder, answers, identity, clocks=instantiate.clocks(config))

@@ -44,6 +44,11 @@ def split(documents: Iterable[Document], share: float, most: int = MOST) -> Iter
         yield document, is_held_out
 
 
+def held_out(documents: Iterable[Document], share: float, most: int = MOST) -> list[Document]:
+    """The documents that `split` holds out."""
+    return [document for document, is_held_out in split(documents, share, most) if is_held_out]
+
+
 def draw(documents: Iterable[Document], count: int | None, seed: int) -> list[Document]:
     """`count` of these documents at random by the seed, in their order; all of them if None."""
     if count is None:

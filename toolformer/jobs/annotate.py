@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from toolformer.annotation.shards import BrokenShard, Record, ShardStore
 from toolformer.data import Document, content_hash
 from toolformer.data.heldout import split
 from toolformer.errors import UserError
-from toolformer.jobs import instantiate, share, steps
+from toolformer.jobs import corpora, instantiate, share, steps
 from toolformer.jobs.config import Config
 from toolformer.progress import Bar
 from toolformer.results.provenance import git_commit
@@ -44,7 +44,7 @@ class Texts:
         """Of `date` and `source_id`, what any of the others has."""
         self._config = config
         self._share = 0.0 if config.heldout.source else config.heldout_share
-        self._corpus = instantiate.corpus(config.corpus)
+        self._corpus = corpora.corpus(config.corpus)
 
     def __reduce__(self) -> Any:
         return Texts, (self._config,)
@@ -104,6 +104,22 @@ class Annotating:
     @property
     def stores(self) -> dict[str, ShardStore]:
         return {key: ShardStore(folder) for key, folder in self.folders.items()}
+
+    def is_missing(self, shards: Collection[str]) -> bool:
+        """Whether a tool lacks any of these shards."""
+        return any(not store.names().issuperset(shards) for store in self.stores.values())
+
+    def ready(self) -> Annotating:
+        """The work with as many workers as the model's size allows. UserError for what cannot work, before a model is loaded."""
+        from toolformer.lm import loading
+
+        config = self.config
+        if config.engine.address is None:
+            config = share.fitted(config, instantiate.placement(config, config.model))
+        else:  # a cluster's workers have devices of their own
+            loading.load_config(config.model)
+        instantiate.tools(config)
+        return replace(self, config=config)
 
     def chunks(self) -> Iterator[share.Chunk]:
         """All chunks, of a tool that has its examples (`generate.limit_per_tool`) no more."""
@@ -248,11 +264,9 @@ def annotate(work: Annotating, sizes: Mapping[str, int], on_speed: Callable[[int
     Raises:
         UserError: bad input, a folder that cannot be written, workers that die again and again.
     """
-    if all(sizes.keys() <= store.names() for store in work.stores.values()):
+    if not work.is_missing(sizes.keys()):
         return Speed()
-    _check_work(work.config)
-    config, tools = share.fitted(work.config, work.config.model), len(work.folders)
-    work = replace(work, config=config)
+    tools = len(work.folders)
     started, done, tokens = time.monotonic(), 0, 0
     what = "generate" if tools == 1 else f"generate, {tools} tools"
     with Bar(unit="texts", desc=what, smoothing=0.1, total=tools * sum(sizes.values())) as bar:
@@ -273,17 +287,7 @@ def annotate(work: Annotating, sizes: Mapping[str, int], on_speed: Callable[[int
             if record.seconds:
                 on_speed(done, size / record.seconds)
 
-        if not share.is_pooled(config):
+        if not share.is_pooled(work.config):
             work = replace(work, on_step=bar.set_postfix_str)
         share.do_all(work, on_done)
     return Speed(done / tools, tokens / tools, time.monotonic() - started)
-
-
-def _check_work(config: Config) -> None:
-    """Says what cannot work before a model is loaded."""
-    from toolformer.lm import loading
-
-    if config.engine.address is None:  # a cluster's workers have devices of their own
-        loading.choose_device(config.lm.device)
-    loading.load_config(config.model)
-    instantiate.tools(config)

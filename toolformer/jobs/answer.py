@@ -157,7 +157,7 @@ class Replica:
             import torch
 
             torch.set_num_threads(config.engine.threads)
-        decoder = instantiate.decoder(config, questions.model)
+        decoder = instantiate.decoder(config, instantiate.placement(config, questions.model))
         loaded = questions.load()
         self._requests = suite.requests(loaded)
         self._lm = questions.lm(decoder, AnswerFile(questions.answers), progress=False)

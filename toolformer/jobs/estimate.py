@@ -8,7 +8,7 @@ from pathlib import Path
 
 from toolformer.annotation import cost
 from toolformer.data import FileCorpus, HubCorpus
-from toolformer.jobs import instantiate
+from toolformer.jobs import corpora, instantiate
 from toolformer.jobs.config import Config
 from toolformer.jobs.job import Job
 from toolformer.results import Run
@@ -74,8 +74,8 @@ def _finished(job: Job) -> Run | None:
 
 def _texts(jobs: Sequence[Job]) -> Iterator[Finding]:
     for config in _distinct(job.config for job in jobs if job.stage == "generate"):
-        corpus, limit = instantiate.corpus(config.corpus), config.corpus.limit
-        text = instantiate.corpus_name(config.corpus)
+        corpus, limit = corpora.corpus(config.corpus), config.corpus.limit
+        text = corpora.corpus_name(config.corpus)
         if isinstance(corpus.source, FileCorpus):
             files = corpus.source.files()
             text += f": {len(files):,} files, {_gigabytes(sum(file.stat().st_size for file in files))}"
@@ -146,7 +146,7 @@ def device() -> tuple[str, int]:
     """The name of this machine's GPUs and their number."""
     import torch
 
-    from toolformer.lm.loading import gpus
+    from toolformer.lm.devices import gpus
 
     return (torch.cuda.get_device_name(0), gpus()) if gpus() else ("", 0)
 

@@ -20,8 +20,8 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from toolformer.benchmarks import PAPER
@@ -35,7 +35,7 @@ from toolformer.jobs.outputs import model_folder
 from toolformer.results import Dataset, Folder, Results, Run
 from toolformer.results.provenance import model_name
 from toolformer.results.run import questions_digest
-from toolformer.storage import atomic_file, atomic_write, read_line, write_line
+from toolformer.storage import atomic_file, read_line, write_line
 from toolformer.tools.runtime import added, log_faults, usages
 from toolformer.tools.runtime import metrics as tool_metrics
 
@@ -61,6 +61,7 @@ class Work:
 
     decoder: Decoder
     loaded: Loaded
+    questions: Questions
     chunks: Answering
     """What workers did."""
     processes = 1
@@ -130,18 +131,16 @@ class Work:
     def check(self) -> None:
         """Checks first whether anything can answer, since reading the rows may take long."""
         from toolformer.evaluation.ladder.rungs import usable
-        from toolformer.lm.loading import count_parameters
-        from toolformer.training.checkpoints import check_intact, has_weights
+        from toolformer.training.checkpoints import check_intact
 
         check_cluster(self.config.engine)
-        if has_weights(Path(self.model)):  # without them, answers that are there are scored
-            check_intact(Path(self.model))
-        self.parameters = count_parameters(self.model)
-        self.config = share.fitted(self.config, self.model)
-        self.decoder = instantiate.decoder(self.config, self.model)
-        self.texts = self._heldout() if heldout.TASK in self.tasks else None
-        with TemporaryDirectory() as folder:
-            self.loaded = self._questions(Path(folder), None).load()
+        check_intact(Path(self.model), or_gone=True)  # then answers that are there are scored
+        model = instantiate.placement(self.config, self.model)
+        self.parameters = model.parameters
+        self.config = share.fitted(self.config, model)
+        self.decoder = instantiate.decoder(self.config, model)
+        self.questions = self._questions()
+        self.loaded = self.questions.load()
         off = self.loaded.switched_off
         self.explained = [task for task in self.tasks if usable(task, self.decoder.tools, off[task])]
         if self.config.evaluation.oracles and not self.explained:
@@ -151,7 +150,11 @@ class Work:
 
     def share(self, folder: Folder | None) -> None:
         """Has workers answer, if there are several."""
-        self.chunks = answer(self._at_work(), self.loaded)
+        shared = self.results.path(self.answer)
+        shared.mkdir(parents=True, exist_ok=True)
+        # Answers are shared, and so is the day on which they are given, for examples without a date.
+        day = first_day(shared) if instantiate.clocks(self.config) else None
+        self.chunks = answer(replace(self.questions, day=day), self.loaded)
 
     def finish(self, folder: Folder) -> None:
         """Answers what is left, and scores all answers."""
@@ -236,16 +239,8 @@ class Work:
 
     # Its questions
 
-    def _at_work(self) -> Questions:
-        """The questions, with what their answers need on disk."""
-        folder, files = self.results.path(self.answer), self.results.path(self.job.step)
-        for path in (folder, files):
-            path.mkdir(parents=True, exist_ok=True)
-        # Answers are shared, and so is the day on which they are given, for examples without a date.
-        return self._questions(files, first_day(folder) if instantiate.clocks(self.config) else None)
-
-    def _questions(self, files: Path, day: datetime.date | None) -> Questions:
-        """The questions; held-out texts are written into `files` for their loader."""
+    def _questions(self) -> Questions:
+        """The questions of all benchmarks, as they are put on no certain day."""
         from toolformer.training.checkpoints import deciding_files
 
         config = self.config
@@ -260,9 +255,8 @@ class Work:
             "seed": config.seed,
             "wording": config.wording,
         }
-        if self.texts is not None:
-            metadata["heldout_path"] = str(files / "heldout.jsonl")
-            atomic_write(files / "heldout.jsonl", self.texts)
+        if heldout.TASK in self.tasks:
+            _, metadata["heldout"] = heldout.texts(config, self.job.sources, self.results)
         return Questions(
             config=config,
             model=self.model,
@@ -270,15 +264,9 @@ class Work:
             tasks=self.tasks,
             metadata=metadata,
             samples=self.job.step.inputs["samples"],
-            day=day,
+            day=None,
             answers=self.results.path(self.answer) / ANSWERS,
         )
-
-    def _heldout(self) -> bytes:
-        """The held-out texts as their task reads them."""
-        _, documents = heldout.texts(self.config, self.job.sources, self.results)
-        rows = [{"id": document.doc_id, "text": document.text} for document in documents]
-        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
 def first_day(folder: Path) -> datetime.date:

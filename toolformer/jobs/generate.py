@@ -15,10 +15,9 @@ from toolformer.annotation.candidates import scoring_floor
 from toolformer.annotation.funnel import log_funnel, rows_skipped
 from toolformer.annotation.results import RESULTS, write_heldout, write_results
 from toolformer.errors import UserError
-from toolformer.jobs import instantiate
+from toolformer.jobs import corpora, instantiate
 from toolformer.jobs.annotate import HELD_OUT, Annotating, Speed, Texts, annotate
 from toolformer.jobs.cluster import check_cluster
-from toolformer.jobs.heldout import documents
 from toolformer.jobs.job import Job
 from toolformer.results import Folder, Results, Run
 from toolformer.results.provenance import git_commit, model_name
@@ -48,7 +47,7 @@ class Work:
         folders = map(results.path, job.step.inputs["annotation"])
         self.folders = dict(zip(sorted(self.config.tools), folders, strict=True))
         self.texts = Texts(self.config)
-        self.model, self.corpus = model_name(self.config.model), instantiate.corpus_name(self.config.corpus)
+        self.model, self.corpus = model_name(self.config.model), corpora.corpus_name(self.config.corpus)
 
     @property
     def name(self) -> str:
@@ -82,6 +81,8 @@ class Work:
             self.shards.stores[key].require_floor(floor)
         self.sizes = self.texts.sizes()
         self._check_fields()
+        if self.shards.is_missing(self.sizes.keys()):  # else no model is needed
+            self.shards = self.shards.ready()
 
     def _check_fields(self) -> None:
         """Says which tools can be tried in no text, since none has a date or is an article.
@@ -118,12 +119,12 @@ class Work:
 
     def finish(self, run: Folder) -> None:
         """Applies the thresholds to the finished shards, and logs the result."""
-        from toolformer.lm.loading import dtype_name  # PyTorch, which is slow to import
+        from toolformer.lm.devices import dtype_name  # PyTorch, which is slow to import
 
         config, corpus, speed = self.config, self.job.step.inputs["corpus"], self.speed
-        if documents(config) != corpus:
+        if corpora.documents(config) != corpus:
             raise UserError("corpus: its files have changed since this command began; give the command again")
-        run.datasets(instantiate.dataset(config.corpus, corpus.key(), "annotation", self.total))
+        run.datasets(corpora.dataset(config.corpus, corpus.key(), "annotation", self.total))
         merged = write_results(run.path, self.shards.stores, self.texts, self.shards.rules)
         write_heldout(run.path, self.texts.heldout)
         metrics: dict[str, float] = {

@@ -5,30 +5,25 @@ the configured corpus.
 """
 
 import logging
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
-from toolformer.data import Document
-from toolformer.data.heldout import MOST, parts, split
+from toolformer.data import Document, FileCorpus
+from toolformer.data.heldout import MOST, draw, held_out, parts
 from toolformer.errors import UserError
-from toolformer.jobs import instantiate
 from toolformer.jobs.config import Config
+from toolformer.jobs.corpora import corpus, corpus_name, documents, source
 from toolformer.jobs.job import Sources
 from toolformer.jobs.outputs import read_heldout
-from toolformer.jobs.versions import VERSIONS
 from toolformer.results import Results
-from toolformer.step import Step, settings_of
+from toolformer.step import Step
+from toolformer.storage import content_digest
 
 log = logging.getLogger(__name__)
 
 TASK = "heldout_perplexity"
 """The benchmark that measures it."""
-
-
-def documents(config: Config, key: str = "corpus") -> Step:
-    """The texts of a corpus, `corpus` or `heldout`: what its files hold, and how they are read. Reads no text."""
-    settings = settings_of(config, "documents" if key == "corpus" else "heldout").get(key, {})
-    source = instantiate.corpus(getattr(config, key), key)
-    return Step("documents", VERSIONS["documents"], settings, {"content": source.digest()})
 
 
 def digest(config: Config, sources: Sources) -> Any:
@@ -62,24 +57,36 @@ def texts(config: Config, sources: Sources, results: Results) -> tuple[list[Docu
     UserError if they are gone or damaged.
     """
     if config.heldout.source:
-        documents = instantiate.heldout(config)
+        named = corpus(replace(config.heldout, limit=None), "heldout")
+        documents = draw(named, config.heldout.limit, config.heldout_seed)
+        origin = f"drawn, rows dropped: {named.skipped() or 'none'}"
     elif sources.annotations:
         runs = [results.get(step.key()) for step in sources.annotations]
         documents = read_heldout(results, runs)
         names = " and ".join(run.id[:8] for run in runs)
-        log.info("heldout: %d texts that generate run %s held out of its corpus", len(documents), names)
+        origin = f"that generate run {names} held out of its corpus"
     else:
-        documents = split_off(config)
-        log.info("heldout: %d texts held out of %s", len(documents), instantiate.corpus_name(config.corpus))
+        documents = held_out(corpus(config.corpus), config.heldout_share, config.heldout_limit)
+        origin = f"held out of {corpus_name(config.corpus)}"
+    log.info("heldout: %d texts %s", len(documents), origin)
     return parts(documents, config.heldout_seed)
 
 
-def split_off(config: Config) -> list[Document]:
-    """The documents that are held out of the configured corpus."""
-    return [
-        document
-        for document, is_held_out in split(
-            instantiate.corpus(config.corpus), config.heldout_share, config.heldout_limit
-        )
-        if is_held_out
+def check_files_differ(config: Config) -> None:
+    """UserError for held-out texts of files that the corpus has, too, by content."""
+    sources = [
+        source(corpus, key) for corpus, key in ((config.corpus, "corpus"), (config.heldout, "heldout"))
     ]
+    files = [source.files() if isinstance(source, FileCorpus) else [] for source in sources]
+    of_corpus, of_heldout = (Counter(map(content_digest, paths)) for paths in files)
+    if shared := (of_corpus & of_heldout).total():
+        raise UserError(
+            f"heldout: {shared} of its {of_heldout.total()} files are also in corpus.path; name other texts, or leave heldout out "
+            "to hold out a share of the corpus (heldout_share)"
+        )
+    theirs = [(text.source, text.path, text.subset, text.split) for text in (config.corpus, config.heldout)]
+    if theirs[0] == theirs[1]:
+        raise UserError(
+            "heldout: it is the corpus itself; name other texts, or leave heldout out to hold out a share of the corpus "
+            "(heldout_share)"
+        )

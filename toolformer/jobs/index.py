@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from toolformer.errors import UserError
-from toolformer.jobs import instantiate
+from toolformer.jobs import corpora
 from toolformer.jobs.config import Config
 from toolformer.progress import Bar
 from toolformer.storage import writing
@@ -34,7 +34,7 @@ def index(config: Config) -> tuple[Path, int]:
     if settings.backend == lucene.BACKEND:
         java.jar()  # before the corpus is read
     folder = Path(settings.path).expanduser()
-    corpus = instantiate.corpus(config.corpus)
+    corpus = corpora.corpus(config.corpus)
     # What parts paragraphs matters to annotation only.
     described = {key: value for key, value in asdict(config.corpus).items() if key != "paragraphs"}
     entries = {"corpus": described, "passage_words": settings.passage_words, "contents": corpus.digest()[:16]}

@@ -1,100 +1,42 @@
-"""From configuration to objects: documents, tools, prompts, decoders."""
+"""From configuration to objects: tools with their prompts, decoders, rules, the results below a root."""
 
 from __future__ import annotations
 
-import datetime
 import functools
 import logging
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from collections.abc import Iterable
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from toolformer.annotation.candidates import ToolSettings
-from toolformer.calls import CallSyntaxError
-from toolformer.data import Bundled, Corpus, Document, FileCorpus, HubCorpus, assets, demo_corpus
-from toolformer.data.files import demo_file
-from toolformer.data.heldout import draw
-from toolformer.decoding import examples
 from toolformer.decoding.settings import SYSTEMS
 from toolformer.errors import UserError, one_line
-from toolformer.jobs.config import Config, CorpusConfig
-from toolformer.jobs.config.schema import ToolConfig
+from toolformer.jobs.config import Config
 from toolformer.jobs.config.tool_sources import FUNCTION, MCP
 from toolformer.jobs.versions import VERSIONS
-from toolformer.results import Dataset, Results
+from toolformer.results import Results
 from toolformer.step import Step
-from toolformer.storage import content_digest
-from toolformer.tools import prompt_sets
+from toolformer.tools import examples, prompt_sets
 from toolformer.tools.base import Tool
 from toolformer.tools.cache import ResultCache
-from toolformer.tools.identity import cache_key, check_files, class_named
+from toolformer.tools.identity import cache_key
 from toolformer.tools.needs import check_needs, described
 from toolformer.tools.prompt_sets import Prompt
 from toolformer.tools.runtime import Limits, ToolRuntime
-from toolformer.tools.user.describe import Description, instruction
 from toolformer.tracking import MlflowLogger
 
 if TYPE_CHECKING:
     from toolformer.annotation.results import KeepRules
     from toolformer.decoding.decoder import Decoder
+    from toolformer.lm.placement import Placement
 
 log = logging.getLogger(__name__)
-
-
-def corpus(config: CorpusConfig, key: str = "corpus") -> Corpus:
-    """The documents of a configured corpus; messages name it by `key`."""
-    return Corpus(_source(config, key), config.limit, key)
-
-
-def heldout(config: Config) -> list[Document]:
-    """The held-out texts that `heldout` names, drawn by `heldout_seed`; logs how many rows were kept."""
-    corpus_ = corpus(replace(config.heldout, limit=None), "heldout")
-    documents = draw(corpus_, config.heldout.limit, config.heldout_seed)
-    skipped = corpus_.skipped()
-    log.info("heldout: %d texts drawn, rows dropped: %s", len(documents), skipped or "none")
-    return documents
-
-
-def check_files_differ(config: Config) -> None:
-    """UserError for held-out texts of files that the corpus has, too, by content."""
-    sources = [
-        _source(corpus, key) for corpus, key in ((config.corpus, "corpus"), (config.heldout, "heldout"))
-    ]
-    files = [source.files() if isinstance(source, FileCorpus) else [] for source in sources]
-    of_corpus, of_heldout = (Counter(map(content_digest, paths)) for paths in files)
-    if shared := (of_corpus & of_heldout).total():
-        raise UserError(
-            f"heldout: {shared} of its {of_heldout.total()} files are also in corpus.path; name other texts, or leave heldout out "
-            "to hold out a share of the corpus (heldout_share)"
-        )
-    theirs = [(text.source, text.path, text.subset, text.split) for text in (config.corpus, config.heldout)]
-    if theirs[0] == theirs[1]:
-        raise UserError(
-            "heldout: it is the corpus itself; name other texts, or leave heldout out to hold out a share of the corpus "
-            "(heldout_share)"
-        )
-
-
-def _source(corpus: CorpusConfig, key: str) -> Iterable[Document]:
-    if corpus.source == "demo":
-        return Bundled(functools.partial(demo_corpus, corpus.split), demo_file)
-    if corpus.source == "wikipedia":
-        from toolformer.tools.retrieval.passages import wikipedia_documents
-
-        return Bundled(wikipedia_documents, functools.partial(assets.ensure, "wikipedia"))
-    assert corpus.path is not None and corpus.source is not None  # validated
-    latest = datetime.date.fromisoformat(corpus.latest_date) if corpus.latest_date else None
-    common: dict[str, Any] = {"fields": corpus, "strict": corpus.strict, "latest_date": latest, "key": key}
-    if corpus.source == "hub":
-        return HubCorpus(corpus.path, corpus.subset, corpus.split, **common)
-    return FileCorpus(corpus.path, corpus.source, corpus.pattern, **common)
 
 
 def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = False) -> dict[str, Tool]:
@@ -108,7 +50,6 @@ def tools(config: Config, keys: Iterable[str] | None = None, inference: bool = F
         arguments = {**tool.implementation, **(tool.inference if inference else {})}
         key_path = f"tool.{key}.implementation"
         check_needs(arguments, key_path)
-        check_files(arguments, key_path)
         try:
             implementation = instantiate(arguments)
             if not isinstance(implementation, Tool):
@@ -201,7 +142,8 @@ def _prompt(config: Config, key: str) -> Prompt:
         )
     else:
         label = str(prompt_sets.prompt_path(config.prompts, tool.prompt or key))
-        prompt = prompt_sets.find_prompt(config.prompts, tool.prompt or key) or _prompt_of_class(tool)
+        prompt = prompt_sets.find_prompt(config.prompts, tool.prompt or key)
+        prompt = prompt or examples.prompt_of_class(tool.implementation, tool.name)
     if prompt is None:
         raise UserError(f"tool.{key}.prompt: there is no {label}; give one, or leave the tool out")
     if reason := prompt_sets.check_prompt(prompt, tool.name):
@@ -209,16 +151,14 @@ def _prompt(config: Config, key: str) -> Prompt:
     return prompt
 
 
-def _prompt_of_class(tool: ToolConfig) -> Prompt | None:
-    """The prompt of a tool that no set has: its class's description, and its examples without their results."""
-    description = getattr(class_named(str(tool.implementation.get("_target_", ""))), "description", None)
-    sentences = examples.of_tool(tool.implementation, tool.name)
-    if not isinstance(description, Description) or not sentences:
-        return None
-    return Prompt(instruction(tool.name, description), tuple(examples.demonstrations(sentences)))
+def placement(config: Config, model: str) -> Placement:
+    """A model on the configured device, not loaded yet. UserError for a missing device, or if there is no such model."""
+    from toolformer.lm.placement import place
+
+    return place(model, config.lm.dtype, config.lm.device)
 
 
-def decoder(config: Config, model: str) -> Decoder:
+def decoder(config: Config, model: Placement) -> Decoder:
     """Decoding by an effective configuration, with a model that is loaded when it is needed.
 
     UserError for a tool that cannot work here, or that has no examples to show.
@@ -231,33 +171,14 @@ def decoder(config: Config, model: str) -> Decoder:
     calling = {key: config.tool[key] for key in made}
     tokens = config.engine.batch_tokens
     sizes = {} if tokens == "auto" else {"batch_tokens": tokens}
-    language_model = LazyLanguageModel(
-        model, config.lm.dtype, config.lm.device, graphs=config.lm.graphs, **sizes
-    )
+    language_model = LazyLanguageModel(model, graphs=config.lm.graphs, **sizes)
     if config.system == "prompted":
-        examples = _examples(config, made)
-        return PromptedDecoder(language_model, made, calling, examples=examples, **settings)
+        sentences = {
+            key: examples.sentences_of(tool, config.tool[key].example, key) for key, tool in made.items()
+        }
+        return PromptedDecoder(language_model, made, calling, examples=sentences, **settings)
     mode = "tools" if SYSTEMS[config.system].knows_calls else "plain"
     return Decoder(language_model, made, calling, mode=mode, **settings)
-
-
-def _examples(config: Config, tools: Mapping[str, Tool]) -> dict[str, list[str]]:
-    """The sentences that show calls of each tool: its own, else made of the calls that its author gives as examples."""
-    sentences: dict[str, list[str]] = {}
-    for key, tool in tools.items():
-        description = tool.description or Description(tool.name)
-        example = config.tool[key].example
-        try:
-            sentences[key] = examples.with_name(tool.examples, tool.name) or examples.described(
-                tool.name, description.summary, [example] if example else description.examples
-            )
-        except CallSyntaxError as error:
-            raise UserError(f"tool.{key}.example: {error}") from error
-        if not sentences[key]:
-            raise UserError(
-                f"tool.{key}.example is missing: give a call with its result, {tool.name}(...) -> ..."
-            )
-    return sentences
 
 
 def results(config: Config) -> Results:
@@ -284,17 +205,6 @@ def _log_once(line: str) -> None:
 def finished_results(config: Config) -> Results:
     """The results below `paths.root`, to read; writes nothing."""
     return Results(Path(config.paths.root), versions=VERSIONS)
-
-
-def corpus_name(corpus: CorpusConfig) -> str:
-    """A corpus in names: its file, its split of the demo's texts, or its place on the hub."""
-    name = f"demo/{corpus.split}" if corpus.source == "demo" else corpus.path or str(corpus.source)
-    return name if corpus.source in ("demo", "hub") else Path(name).name
-
-
-def dataset(corpus: CorpusConfig, digest: str, context: str, rows: int) -> Dataset:
-    """A corpus as an input of a run."""
-    return Dataset(corpus_name(corpus), digest, context, corpus.path or str(corpus.source), rows)
 
 
 def clocks(config: Config) -> list[str]:

@@ -8,7 +8,6 @@ do not depend on who did a chunk. A claim ends with its process, so that a chunk
 from __future__ import annotations
 
 import logging
-import math
 import multiprocessing
 import os
 import pickle
@@ -21,7 +20,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass, replace
 from itertools import chain
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from unittest import mock
 
 from toolformer import progress
@@ -29,6 +28,9 @@ from toolformer.errors import UserError
 from toolformer.jobs.cluster import connected
 from toolformer.jobs.config import Config
 from toolformer.jobs.config.validate import apply_cache
+
+if TYPE_CHECKING:
+    from toolformer.lm.placement import Placement
 
 log = logging.getLogger(__name__)
 
@@ -117,22 +119,17 @@ def _again(held: deque[Chunk]) -> Iterator[Chunk]:
             time.sleep(POLL_SECONDS)
 
 
-def fitted(config: Config, model: str) -> Config:
+def fitted(config: Config, model: Placement) -> Config:
     """The configuration with one worker where this model's layers are spread over all GPUs of this machine.
 
     UserError if the GPUs have no room for its replicas.
     """
-    from toolformer.lm.loading import choose_device, choose_dtype, gpus, is_spread
-
-    engine, device = config.engine, config.lm.device
+    engine = config.engine
     if engine.address is not None:  # the nodes have others
         return config
-    count = int(engine.workers)
-    replicas = math.ceil(count / max(1, gpus(device)))
-    dtype = choose_dtype(config.lm.dtype, choose_device(device))
-    if not is_spread(model, dtype, device, replicas) or count == 1:
+    if not model.is_spread(int(engine.workers)) or engine.workers == 1:
         return config
-    log.info("engine: %s is spread over all GPUs, so there is one worker", model)
+    log.info("engine: %s is spread over all GPUs, so there is one worker", model.name)
     return replace(config, engine=replace(engine, workers=1))
 
 
@@ -224,7 +221,7 @@ def _workers(work: Chunked) -> Iterator[list[_Worker]]:
 
 def _devices(config: Config) -> list[str]:
     """The GPUs that workers on this machine share, as `CUDA_VISIBLE_DEVICES` names them."""
-    from toolformer.lm.loading import gpus
+    from toolformer.lm.devices import gpus
 
     count = gpus(config.lm.device)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from toolformer.credentials import masked
-from toolformer.decoding import examples
 from toolformer.jobs import heldout, instantiate
 from toolformer.jobs.config import Config
 from toolformer.jobs.config.effective import keeps_by_chance
-from toolformer.jobs.heldout import documents
+from toolformer.jobs.corpora import documents
 from toolformer.jobs.job import Sources
 from toolformer.jobs.sample_ids import SampleIds, sample_ids
 from toolformer.jobs.versions import ORACLES, VERSIONS
 from toolformer.step import Step, settings_of
 from toolformer.storage import safe_join
-from toolformer.tools.identity import deciding, files, model_state, versions
+from toolformer.tools import examples
+from toolformer.tools.identity import identify, model_state
 from toolformer.training import distributed
 
 
@@ -65,7 +65,7 @@ def train(config: Config, sources: Sources) -> Step:
     """The step of a finetuning. UserError if no text was held out of an annotation, and none are named."""
     inputs: dict[str, Any] = {"model": model_state(sources.model), "datasets": list(sources.annotations)}
     if config.heldout.source:
-        instantiate.check_files_differ(config)
+        heldout.check_files_differ(config)
         inputs["heldout"] = documents(config, "heldout")
     else:
         heldout.digest(config, sources)  # is part of the annotations
@@ -146,12 +146,16 @@ def _step(name: str, config: Config, inputs: dict[str, Any]) -> Step:
 def deciding_settings(config: Config, step: str) -> dict[str, Any]:
     """The settings that decide a step's result and differ from their defaults.
 
-    What may be a secret is represented by its hash: arguments of a tool decide its results too, as far as `deciding` says.
+    What may be a secret is represented by its hash: arguments of a tool decide its results too, as far as its `Identity` says.
     """
     settings = settings_of(config, step)
     for tool in settings.get("tool", {}).values():
         base = tool.get("implementation", {})
-        tool |= {name: deciding(tool[name], base) for name in ("implementation", "inference") if name in tool}
+        tool |= {
+            name: identify(tool[name], base).settings
+            for name in ("implementation", "inference")
+            if name in tool
+        }
     hidden: dict[str, Any] = masked(settings, digest=True)
     return hidden
 
@@ -165,5 +169,6 @@ def _tool_files(config: Config, *, inference: bool) -> dict[str, Any]:
     described: dict[str, Any] = {}
     for key in config.tools:
         base, more = config.tool[key].implementation, config.tool[key].inference if inference else {}
-        described[key] = [{**versions(base), **versions(more, base)}, files(base) + files(more, base)]
+        first, second = identify(base), identify(more, base)
+        described[key] = [{**first.versions, **second.versions}, first.files + second.files]
     return described

@@ -21,7 +21,7 @@ from toolformer.annotation.results import HELDOUT
 from toolformer.calls import ApiCall
 from toolformer.data import Document
 from toolformer.errors import UserError
-from toolformer.jobs import heldout, instantiate
+from toolformer.jobs import corpora, heldout
 from toolformer.jobs.config import Config
 from toolformer.jobs.job import Job
 from toolformer.jobs.outputs import read_dataset
@@ -91,7 +91,7 @@ class Work:
 
     def finish(self, run: Folder) -> None:
         """Finetunes, and logs the result."""
-        from toolformer.lm.loading import dtype_name
+        from toolformer.lm.devices import dtype_name
 
         config, results = self.config, self.results
         run.add_facts(dtype=dtype_name(config.lm.dtype, config.lm.device))
@@ -131,14 +131,14 @@ class Work:
         """The held-out texts, for the run's page."""
         if self.config.heldout.source:
             digest, count = self.job.step.inputs["heldout"].key(), len(self.heldout)
-            return [instantiate.dataset(self.config.heldout, digest, "heldout", count)]
+            return [corpora.dataset(self.config.heldout, digest, "heldout", count)]
         return [_dataset("held out", run, HELDOUT, self.results, "heldout") for run in self.datasets]
 
     def _finetune(self, on_log: OnLog | None) -> tuple[TrainingResult, dict[str, int]]:
         """The result, and metrics of what it was trained on: how many texts, how many of them have a call of each tool, and
         how many are of those in which no call was kept, if such are mixed in.
         """
-        from toolformer.lm.loading import release_memory
+        from toolformer.lm.devices import release_memory
         from toolformer.training.trainer import train as finetune
 
         config, results = self.config, self.results
@@ -184,7 +184,7 @@ def processes_to_start(settings: TrainingSettings) -> int:
 
     UserError for more of them than GPUs, or a batch that they cannot share.
     """
-    from toolformer.lm.loading import gpus
+    from toolformer.lm.devices import gpus
 
     if distributed.is_launched():
         return 1
@@ -201,7 +201,7 @@ def processes_to_start(settings: TrainingSettings) -> int:
 
 def _release_models() -> None:
     """Frees the annotation's model, which its tools shared."""
-    from toolformer.lm.loading import release_memory
+    from toolformer.lm.devices import release_memory
     from toolformer.lm.text_generator import load_model
 
     load_model.cache_clear()

@@ -21,6 +21,7 @@ from transformers.modeling_utils import slice_logits_to_keep
 from toolformer.calls import ARROW, END, START, ApiCall, linearise
 from toolformer.errors import UserError
 from toolformer.lm import batching, fast_linear, loading, memory, plain, probe
+from toolformer.lm.placement import place
 from toolformer.lm.plain import PlainRows
 from toolformer.lm.rows import Rows, TreeRows
 from toolformer.lm.stop import cut_at, has_ended
@@ -91,13 +92,12 @@ class LanguageModel:
     def from_pretrained(
         cls, name_or_path: str | Path, dtype: str = "auto", device: str = "auto"
     ) -> LanguageModel:
-        """Loads a bundled model, a folder or a hub model, on one device or on all GPUs (`loading.is_spread`).
+        """Loads a bundled model, a folder or a hub model, on one device or on all GPUs (`placement`).
 
         UserError if it is not causal, cannot be reached, or has no room.
         """
         name = str(name_or_path)
-        chosen = loading.choose_dtype(dtype, loading.choose_device(device))
-        return cls(*loading.load_placed(name, chosen, device), name)
+        return cls(*place(name, dtype, device).load(), name)
 
     def load(self) -> None:
         """Nothing: it is loaded (`lazy.LazyLanguageModel` may not be)."""

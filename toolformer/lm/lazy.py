@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from toolformer.lm import loading
 from toolformer.lm.language_model import LanguageModel
+from toolformer.lm.placement import Placement
 
 
 class LazyLanguageModel(LanguageModel):
@@ -18,10 +18,9 @@ class LazyLanguageModel(LanguageModel):
         settings: attributes that it gets when it is loaded.
     """
 
-    def __init__(self, name: str, dtype: str = "auto", device: str = "auto", **settings: Any) -> None:
-        chosen = loading.choose_device(device)
-        self.name, self.device, self._asked = name, torch.device(chosen), device
-        self.dtype = loading.choose_dtype(dtype, chosen)
+    def __init__(self, placement: Placement, **settings: Any) -> None:
+        self._placement, self.name = placement, placement.name
+        self.device, self.dtype = torch.device(placement.device), placement.dtype
         self._tool_names: set[str] = set()
         self._settings: dict[str, Any] | None = settings
         """None once it is loaded."""
@@ -33,7 +32,7 @@ class LazyLanguageModel(LanguageModel):
         before, settings = vars(self).copy(), self._settings
         try:
             self._settings = None
-            super().__init__(*loading.load_placed(self.name, self.dtype, self._asked), self.name)
+            super().__init__(*self._placement.load(), self.name)
             vars(self).update(settings)
             super().check_tool_names(self._tool_names)
         except BaseException:  # it is not loaded: the next use tries again and says the same

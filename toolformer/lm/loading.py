@@ -1,12 +1,10 @@
-"""Locating and loading a model, its device and its dtype: weights as data only, and never code from a model's folder."""
+"""Locating and loading a model and its tokenizer: weights as data only, and never code from a model's folder."""
 
-import ctypes
-import gc
 import logging
 import math
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +17,7 @@ from transformers import logging as transformers_logging
 from toolformer.calls import START, ApiCall, linearise
 from toolformer.data import assets
 from toolformer.errors import UserError, near, one_line
-from toolformer.lm import model_files
+from toolformer.lm import devices, model_files
 
 # Transformers would ask a service of the hub to convert a model's weights, and wait for it.
 os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
@@ -27,10 +25,6 @@ os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
 log = logging.getLogger(__name__)
 
 EMBEDDED_MODELS = ("smollm2", "gemma3")
-ALL_GPUS = "all"
-"""The device of a model whose layers are spread over all GPUs."""
-ROOM = 0.8
-"""Share of GPUs' memory that a model's weights take at most: the rest is for keys, values and activations."""
 PARAMETERS = {
     "smollm2": 134_515_008, "gemma3": 268_098_176, "gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080,
     "gpt2-xl": 1_557_611_200, "EleutherAI/gpt-j-6b": 6_053_381_344,
@@ -50,99 +44,6 @@ class Location(NamedTuple):
     def folder(self) -> Path | None:
         """The folder, if it is one."""
         return Path(self.path) if Path(self.path).is_dir() else None
-
-
-def native_bfloat16(device: str | torch.device) -> bool:
-    """Whether the device multiplies bfloat16 in hardware; elsewhere it is up to a hundred times slower than fp32."""
-    if torch.device(device).type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-
-
-def gpus(device: str = "auto") -> int:
-    """Number of CUDA devices that a device's name leaves to choose from: all of auto, cuda and all, none of any other."""
-    is_open = device in ("auto", "cuda", ALL_GPUS)
-    return torch.cuda.device_count() if is_open and torch.cuda.is_available() else 0
-
-
-def choose_device(device: str = "auto") -> str:
-    """The device by name; `auto` is the first CUDA device, or the CPU; of a model on all GPUs, the first, where its inputs are.
-
-    UserError for a missing CUDA device.
-    """
-    count = gpus()
-    if device == "auto":
-        return "cuda" if count else "cpu"
-    if device == ALL_GPUS and count:
-        return "cuda"
-    if device.startswith(("cuda", ALL_GPUS)) and int(device.partition(":")[2] or 0) >= count:
-        available = f"{count or 'no'} CUDA device{'s' if count > 1 else ''} here"
-        raise UserError(
-            f"lm.device={device} cannot be used: PyTorch finds {available}; set lm.device=auto or lm.device=cpu"
-        )
-    return device
-
-
-def choose_dtype(dtype: str, device: str) -> torch.dtype:
-    """`auto` is bfloat16 where it is native, float32 elsewhere."""
-    if dtype == "auto":
-        return torch.bfloat16 if native_bfloat16(device) else torch.float32
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
-
-
-def dtype_name(dtype: str, device: str) -> str:
-    """The dtype's name on a device, as in the tags of runs: `bfloat16`."""
-    return str(choose_dtype(dtype, choose_device(device))).removeprefix("torch.")
-
-
-def gpu_memory() -> list[int]:
-    """Bytes of memory of each GPU, whatever uses it."""
-    return [torch.cuda.get_device_properties(number).total_memory for number in range(gpus())]
-
-
-def is_spread(name_or_path: str, dtype: torch.dtype, device: str = "auto", replicas: int = 1) -> bool:
-    """Whether the layers of a causal model are spread over all GPUs: where the device is `all`, or it is left open (`auto`) and
-    one GPU has no room for the weights. Any other device is taken as it is, whatever its room.
-
-    Args:
-        replicas: of the model, in so many processes on one GPU.
-
-    UserError if there is no room for the weights.
-    """
-    count = gpus(device) if device in ("auto", ALL_GPUS) else 0
-    if not count:
-        return False
-    memory, size = gpu_memory(), replicas * weights_size(name_or_path, dtype)
-    may_spread = count > 1 and replicas == 1
-    if size <= ROOM * min(memory) and device != ALL_GPUS:
-        return False
-    room = ROOM * (sum(memory) if may_spread else min(memory))
-    if size > room:
-        copies = f"{replicas} replicas of its weights take" if replicas > 1 else "its weights take"
-        where = f"{count} GPUs have" if may_spread else "a GPU has"
-        advice = (
-            "lower engine.workers"
-            if replicas > 1
-            else "see more GPUs, set lm.dtype=bfloat16 or lm.device=cpu, or try it all the same with lm.device=cuda"
-        )
-        raise UserError(
-            f"model: {name_or_path}: {copies} {size / 1e9:.0f} GB, and {where} room for {room / 1e9:.0f} GB; {advice}"
-        )
-    return may_spread
-
-
-def weights_size(name_or_path: str, dtype: torch.dtype) -> float:
-    """Bytes that a causal model's weights take in memory; of a quantised one those of its files, or by the bits that it names."""
-    quantised = getattr(load_config(name_or_path), "quantization_config", None)
-    if not quantised:
-        return count_parameters(name_or_path) * dtype.itemsize
-    folder = locate(name_or_path).folder
-    if folder and (stored := model_files.weights_size(folder)):
-        return stored
-    named = quantised if isinstance(quantised, dict) else quantised.to_dict()
-    bits = named.get("bits") or named.get("w_bit") or 4 * bool(named.get("load_in_4bit"))
-    # Others (8-bit, fp8) store a byte per weight, or less.
-    return count_parameters(name_or_path) * (bits if isinstance(bits, int) and bits else 8) / 8
 
 
 def is_at_hand(name_or_path: str) -> bool:
@@ -177,15 +78,6 @@ def locate(name_or_path: str) -> Location:
         )
     name, _, revision = name_or_path.partition("@")
     return Location(name, revision or "main")
-
-
-def release_memory() -> None:
-    """Returns unused memory to the system: models left in reference cycles, and freed blocks that glibc keeps."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    with suppress(OSError, AttributeError, TypeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def load_config(name_or_path: str) -> Any:
@@ -347,24 +239,15 @@ def load_causal(
     return model, tokenizer
 
 
-def count_parameters(name_or_path: str) -> int:
-    """The parameters of a causal model, from its configuration alone. UserError if it is not one, or cannot be reached."""
-    config = load_config(name_or_path)
+def count_parameters(name_or_path: str, config: Any = None) -> int:
+    """The parameters of a causal model, from its configuration alone. UserError if it is not one, or cannot be reached.
+
+    Args:
+        config: its configuration, where that has been read.
+    """
+    config = config or load_config(name_or_path)
     with _loading(f"{name_or_path} cannot be loaded", locate(name_or_path)), torch.device("meta"):
         return int(AutoModelForCausalLM.from_config(config, trust_remote_code=False).num_parameters())
-
-
-def load_placed(name_or_path: str, dtype: torch.dtype, device: str = "auto") -> tuple[Any, Any]:
-    """A causal model on its device, or spread over all GPUs (`is_spread`), and its fast tokenizer.
-
-    UserError if it is not one, cannot be reached, or has no room.
-    """
-    spread = is_spread(name_or_path, dtype, device)
-    model, tokenizer = load_causal(name_or_path, dtype, spread=spread)
-    if spread:
-        log.info("model: %s is spread over %d GPUs", name_or_path, len({*model.hf_device_map.values()}))
-        return model, tokenizer
-    return model.to(choose_device(device)), tokenizer
 
 
 def parameters_at_hand(name_or_path: str) -> int | None:
@@ -398,8 +281,7 @@ def load_weights(
         model_files.check_weights(location.folder, name_or_path)
     placed: dict[str, Any] = {}
     if spread:  # without a place in main memory, to which Accelerate would move what does not fit
-        free = {number: torch.cuda.mem_get_info(number)[0] for number in range(gpus())}
-        placed = {"device_map": "auto", "max_memory": free}
+        placed = {"device_map": "auto", "max_memory": devices.free_memory()}
     transformers_logging.disable_progress_bar()
     with _loading(f"{name_or_path} cannot be loaded as a {description} model", location):
         model, info = kind.from_pretrained(

@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 
 from toolformer.errors import UserError
-from toolformer.lm.loading import release_memory
+from toolformer.lm.devices import release_memory
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForSeq2SeqLM
 
-from toolformer.lm import loading, memory
+from toolformer.lm import devices, loading, memory
 from toolformer.lm.batching import by_length
 from toolformer.lm.stop import cut_at
 
@@ -29,10 +29,10 @@ class Seq2SeqModel:
     """An encoder-decoder model of a folder or the hub, with its tokenizer. UserError if it is not one."""
 
     def __init__(self, name_or_path: str, dtype: str = "auto", device: str = "auto") -> None:
-        device = loading.choose_device(device)
+        device = devices.choose_device(device)
         self.tokenizer = loading.load_tokenizer(name_or_path)
         model = loading.load_weights(
-            AutoModelForSeq2SeqLM, "sequence-to-sequence", name_or_path, loading.choose_dtype(dtype, device)
+            AutoModelForSeq2SeqLM, "sequence-to-sequence", name_or_path, devices.choose_dtype(dtype, device)
         )
         self.model = model.to(device).eval()
         self.device: torch.device = self.model.device

@@ -25,7 +25,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from toolformer.data import assets
 from toolformer.errors import UserError, one_line
-from toolformer.lm.loading import choose_device, choose_dtype, is_at_hand, load_tokenizer, load_weights
+from toolformer.lm.devices import choose_device, choose_dtype
+from toolformer.lm.loading import is_at_hand, load_tokenizer, load_weights
 from toolformer.lm.seq2seq import greedy, padded_batches
 from toolformer.step import NOTHING, Content, ModelName
 from toolformer.storage import build_once

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, get_type_hints
 from urllib.parse import urlsplit
 
-from toolformer.errors import UserError
 from toolformer.step import NOTHING, Code, Content, Mark, ModelName, Server, Words
 from toolformer.storage import content_digest
 from toolformer.tools.base import Tool
@@ -35,74 +34,41 @@ MODEL_FILES = (".safetensors", ".bin", ".json", ".model", ".txt", ".jinja")
 """Weights, configurations, tokenizers, chat templates: what decides a model folder's answers."""
 
 
-def tool_key(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that a tool's answers depend on, as JSON: its settings, versions and files."""
-    return {"settings": deciding(settings), "versions": versions(settings), "files": files(settings)}
+@dataclass
+class Identity:
+    """Everything that a tool's answers depend on, as JSON."""
+
+    settings: dict[str, Any]
+    """As far as they decide answers: without what only decides how fast there is one, and without the places of files, functions
+    and models, whose content `files` has."""
+    versions: dict[str, int | None] = field(default_factory=dict)
+    """The `VERSION` of each class that the settings name; None for a user's."""
+    files: list[Any] = field(default_factory=list)
+    """The state of the files and model folders that the settings name, and of the files that hold the user's code."""
+
+
+def identify(settings: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> Identity:
+    """The identity of a tool with these settings.
+
+    Args:
+        base: the settings that these replace a part of, where these do not name their class.
+    """
+    state = Identity({})
+    state.settings = _visit(settings, base or {}, state)
+    return state
 
 
 def cache_key(tool: Tool, settings: Mapping[str, Any]) -> dict[str, Any] | None:
     """Key of cached results; None for a user's tool without a `version`, since the code that it imports is unknown."""
     from toolformer.tools.user.functions import UserTool
 
-    key = tool_key(settings)
-    if not tool.version and (isinstance(tool, UserTool) or None in key["versions"].values()):
+    identity = identify(settings)
+    if not tool.version and (isinstance(tool, UserTool) or None in identity.versions.values()):
         return None
-    return {**key, "version": str(tool.version)}
+    return {**vars(identity), "version": str(tool.version)}
 
 
-def deciding(settings: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Settings as far as they decide answers: without what only decides how fast there is one, and without the places of
-    files, functions and models, whose content `files` has.
-
-    Args:
-        base: the settings that these replace a part of, where these do not name their class.
-    """
-    return _state(settings, base).settings
-
-
-def versions(settings: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> dict[str, int | None]:
-    """The `VERSION` of each class that the settings name; None for a user's."""
-    return _state(settings, base).versions
-
-
-def files(settings: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> list[Any]:
-    """The state of the files and model folders that the settings name, and of the files that hold the user's code."""
-    return _state(settings, base).files
-
-
-def check_files(settings: Mapping[str, Any], key: str) -> None:
-    """`UserError` for a file or a model folder that a tool would open at its first call, hours after the command was given.
-
-    Args:
-        key: the key of the settings in the configuration.
-    """
-    marks = argument_marks(str(settings.get("_target_", "")))
-    for name, value in settings.items():
-        mark = marks.get(name)
-        if isinstance(value, Mapping):
-            check_files(value, f"{key}.{name}")
-        for text in _texts(value):
-            is_path = isinstance(mark, Content) or (
-                isinstance(mark, ModelName) and text.startswith(("/", "./", "../", "~"))
-            )
-            if is_path and not Path(text).expanduser().exists():
-                raise UserError(f"{key}.{name}: there is no file or folder {text}; name one that is there")
-
-
-@dataclass
-class _State:
-    settings: dict[str, Any]
-    versions: dict[str, int | None] = field(default_factory=dict)
-    files: list[Any] = field(default_factory=list)
-
-
-def _state(settings: Mapping[str, Any], base: Mapping[str, Any] | None) -> _State:
-    state = _State({})
-    state.settings = _visit(settings, base or {}, state)
-    return state
-
-
-def _visit(settings: Mapping[str, Any], base: Mapping[str, Any], state: _State) -> dict[str, Any]:
+def _visit(settings: Mapping[str, Any], base: Mapping[str, Any], state: Identity) -> dict[str, Any]:
     """The settings that decide; adds the versions and files of them and of what they hold."""
     target = str(settings.get("_target_", base.get("_target_", "")))
     marks, is_ours = argument_marks(target), version_of(target) is not None
@@ -118,7 +84,7 @@ def _visit(settings: Mapping[str, Any], base: Mapping[str, Any], state: _State) 
         if isinstance(value, Mapping):
             kept[name] = _visit(value, base.get(name) or {}, state)
         elif isinstance(mark, Content | ModelName):
-            known = [_add_content(text, mark, state) for text in _texts(value)]
+            known = [_add_content(text, mark, state) for text in texts_in(value)]
             if not known or not all(known):
                 kept[name] = value
         elif isinstance(mark, Code):
@@ -130,7 +96,7 @@ def _visit(settings: Mapping[str, Any], base: Mapping[str, Any], state: _State) 
             if isinstance(mark, Words) or not (
                 mark or is_ours
             ):  # of a user's class, any file that it is given
-                for text in _texts(value):
+                for text in texts_in(value):
                     state.files += _named_by(text)
             kept[name] = value
             if isinstance(value, list | tuple):
@@ -140,7 +106,7 @@ def _visit(settings: Mapping[str, Any], base: Mapping[str, Any], state: _State) 
     return kept
 
 
-def _add_content(text: str, mark: Mark, state: _State) -> bool:
+def _add_content(text: str, mark: Mark, state: Identity) -> bool:
     """Whether an argument names a file or a folder; adds its state."""
     path = Path(text).expanduser()
     if isinstance(mark, ModelName):
@@ -194,7 +160,8 @@ def version_of(target: str) -> int | None:
     return getattr(class_named(target), "__dict__", {}).get("VERSION")
 
 
-def _texts(value: Any) -> list[str]:
+def texts_in(value: Any) -> list[str]:
+    """The texts of an argument: itself, or those of a list."""
     return [part for part in (value if isinstance(value, list | tuple) else [value]) if isinstance(part, str)]
 
 

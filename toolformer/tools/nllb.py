@@ -142,7 +142,8 @@ def load_nllb(model: str, dtype: str, device: str) -> tuple[Any, Any]:
     """A loaded model and its tokenizer, cached by (model, dtype, device); `UserError` if it cannot be loaded."""
     from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
-    from toolformer.lm.loading import choose_device, choose_dtype, load_tokenizer, load_weights
+    from toolformer.lm.devices import choose_device, choose_dtype
+    from toolformer.lm.loading import load_tokenizer, load_weights
 
     tokenizer = load_tokenizer(model)
     if not knows(tokenizer, ENGLISH):

@@ -168,7 +168,7 @@ class ToolRuntime(Tool):
                     f"the GPU's memory is full in the tool's own model, with {calls}; finished work is kept: {lower}see with "
                     "nvidia-smi what else uses the GPU"
                 ) from error
-        from toolformer.lm.loading import release_memory
+        from toolformer.lm.devices import release_memory
 
         release_memory()  # after the block, since the error's traceback holds tensors
         self._most = size // 2

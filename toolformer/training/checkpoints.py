@@ -106,41 +106,43 @@ def _damaged_checkpoint(checkpoint: Path) -> str | None:
 
 def _damaged(folder: Path, record: dict[str, Any], all_files: bool = False) -> str | None:
     """A file that has not its digest of the record, or is gone; with `all_files` also one that the record lacks."""
-    listed, files = record.get("sha256"), _files(folder)
-    listed = listed if isinstance(listed, dict) else {}
+    listed, files = _digests(record), _files(folder)
     names = sorted({*listed, *(files if all_files else ())})
     return next(
         (name for name in names if name not in files or not has_digest(files[name], listed.get(name))), None
     )
 
 
-def check_intact(model: Path) -> None:
-    """UserError for a model whose files are not those that its training saved; a model without a record passes."""
-    if (model / RECORD).is_file() and (damaged := _damaged(model, read_json(model / RECORD))):
+def check_intact(model: Path, or_gone: bool = False) -> None:
+    """UserError for a model whose files are not those that its training saved; a model without a record passes.
+
+    Args:
+        or_gone: so does one without any of its weights.
+    """
+    if not (model / RECORD).is_file():
+        return
+    record = read_json(model / RECORD)
+    weights = [model / name for name in _digests(record) if name.endswith((".safetensors", ".bin"))]
+    is_gone = bool(weights) and not any(file.is_file() for file in weights)
+    if not (or_gone and is_gone) and (damaged := _damaged(model, record)):
         raise UserError(
             f"model: {model} is damaged ({damaged} is not what its training saved); copy it again, or train it again"
         )
-
-
-def has_weights(model: Path) -> bool:
-    """Whether a trained model has any of the weights that its training saved; a model without a record has."""
-    saved = [name for name in _saved(model) if name.endswith((".safetensors", ".bin"))]
-    return not saved or any((model / name).is_file() for name in saved)
 
 
 def deciding_files(model: Path) -> dict[str, str]:
     """Digests of the files that decide a model's answers, by name: those of its training, also of files that are gone."""
     saved = {
         name: digest
-        for name, digest in _saved(model).items()
+        for name, digest in _digests(read_json(model / RECORD)).items()
         if Path(name).suffix in MODEL_FILES and "/" not in name
     }
     return model_files(model, saved) | saved
 
 
-def _saved(model: Path) -> dict[str, str]:
-    """Digests of the files that a training saved, by name; empty without a record."""
-    listed = read_json(model / RECORD).get("sha256")
+def _digests(record: dict[str, Any]) -> dict[str, str]:
+    """Digests of the files that were saved, by name."""
+    listed = record.get("sha256")
     return listed if isinstance(listed, dict) else {}
 
 

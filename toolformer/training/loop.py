@@ -27,7 +27,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import rotate_checkpoints
 
 from toolformer.errors import UserError
-from toolformer.lm import loading
+from toolformer.lm import devices, loading
 from toolformer.storage import into_place
 from toolformer.training import checkpoints, lora
 from toolformer.training.data import IGNORED, PackedTexts
@@ -205,7 +205,7 @@ class PackedTrainer(Trainer):
         """
         if expected is None:
             return
-        loading.release_memory()  # a second model is loaded
+        devices.release_memory()  # a second model is loaded
         # In main memory, where it fit before training; not spread over the processes, which would wait for each other.
         with torch.random.fork_rng(devices=()), not_spread(self.args):
             saved = loading.load_weights(AutoModelForCausalLM, "causal language", str(folder), torch.float32)

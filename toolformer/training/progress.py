@@ -14,7 +14,7 @@ from accelerate.utils import reduce
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from toolformer.errors import UserError
-from toolformer.lm import loading
+from toolformer.lm import devices
 from toolformer.progress import Bar
 from toolformer.training import checkpoints
 from toolformer.training.data import PackedTexts
@@ -94,7 +94,7 @@ class Progress(TrainerCallback):
         control.should_log |= step >= state.max_steps
         control.should_save |= bool(self.settings.save_every) and step % (self.settings.save_every or 1) == 0
         if control.should_save:
-            loading.release_memory()  # blocks of changing sizes leave gaps, a few megabytes each step
+            devices.release_memory()  # blocks of changing sizes leave gaps, a few megabytes each step
 
     def on_log(
         self,

@@ -17,7 +17,7 @@ from accelerate.utils import broadcast_object_list
 from transformers import TrainingArguments, set_seed
 
 from toolformer.errors import UserError
-from toolformer.lm import loading
+from toolformer.lm import devices, loading
 from toolformer.training import checkpoints, lora, losses
 from toolformer.training.data import PackedTexts, one_per_sequence, whole
 from toolformer.training.distributed import deepspeed_configuration, processes, rank
@@ -81,7 +81,7 @@ def train(
     if rank() == 0:
         content = json.dumps([list(texts), list(heldout)], default=asdict)
         digest = hashlib.sha256(content.encode()).hexdigest()
-        dtype = loading.dtype_name(settings.dtype, settings.device)
+        dtype = devices.dtype_name(settings.dtype, settings.device)
         owner = {
             "texts": digest[:16],
             "processes": processes(),
@@ -231,14 +231,14 @@ def _learning_rate(settings: TrainingSettings, model_path: str) -> float:
 def _arguments(
     settings: TrainingSettings, learning_rate: float, folder: Path, accumulation: int
 ) -> TrainingArguments:
-    device = loading.choose_device(settings.device)
+    device = devices.choose_device(settings.device)
     # Accelerate imports DeepSpeed if it is installed, which warns on machines without a GPU.
     os.environ.setdefault("DS_ACCELERATOR", "cpu" if device == "cpu" else "cuda")
     arguments = TrainingArguments(
         output_dir=str(folder),
         deepspeed=deepspeed_configuration(settings.deepspeed, device) if settings.deepspeed else None,
         use_cpu=device == "cpu",
-        bf16=loading.choose_dtype(settings.dtype, device) is torch.bfloat16,
+        bf16=devices.choose_dtype(settings.dtype, device) is torch.bfloat16,
         per_device_train_batch_size=settings.micro_batch_size,
         per_device_eval_batch_size=settings.micro_batch_size,
         gradient_accumulation_steps=accumulation,

@@ -16,12 +16,12 @@ from toolformer.benchmarks import GROUPS
 from toolformer.calls import ApiCall, find_calls, linearise
 from toolformer.data import Document
 from toolformer.decoding.decoder import Decoder
-from toolformer.decoding.examples import with_name
 from toolformer.decoding.lm_eval_model import ToolformerLM
 from toolformer.evaluation.ladder.classes import RUNGS, Rungs, classify
 from toolformer.evaluation.ladder.gold import Gold, cut, golds, holds
 from toolformer.lm.results import with_result
 from toolformer.tools.base import Tool
+from toolformer.tools.examples import with_name
 
 PASSAGES = 20
 """Passages of the index that are searched for one that contains the answer."""

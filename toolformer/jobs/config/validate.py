@@ -154,7 +154,7 @@ def _check_together(config: Config) -> None:
 def _settle_workers(config: Config) -> None:
     """Replaces `workers=auto` by a number; workers that share a GPU, get the small batches of a CPU."""
     from toolformer.lm import memory
-    from toolformer.lm.loading import gpus
+    from toolformer.lm.devices import gpus
 
     engine, decoding = config.engine, config.decoding
     if engine.address is not None:
