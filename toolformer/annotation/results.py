@@ -6,7 +6,7 @@ Thresholds need no model, so this can be repeated with others. Independent of mo
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -70,7 +70,7 @@ class KeepRules:
     examples: Mapping[str, Collection[str]] = field(default_factory=dict)
     """By tool, the inputs of the calls in its prompt: copies of them are counted."""
     limit: int | None = None
-    """Texts with a call of each tool at most: the first ones; None is all."""
+    """Examples of each tool (`example_of`) at most: the first ones; None is all."""
 
 
 @dataclass
@@ -191,17 +191,24 @@ def leaks_of(rows: Sequence[Mapping[str, Any]], documents: Iterable[Document]) -
     return {n: leak for n, leak in leaks.items() if leak}
 
 
+def example_of(row: Mapping[str, Any]) -> Hashable:
+    """The example of a tool that a kept call belongs to, of which `KeepRules.limit` are kept: a text with calls of the tool."""
+    return row["doc_id"], row["tool"]
+
+
 def examples(rows: Sequence[Mapping[str, Any]], documents: Iterable[Document], rules: KeepRules) -> int:
-    """In how many of these documents a call is kept, by candidates of one tool, without a limit."""
+    """How many examples these candidates of one tool make, without a limit."""
     decisions, _ = filtered(rows, documents, rules)
-    return len(kept_calls(rows, decisions))
+    return len(
+        {example_of(row) for row, decision in zip(rows, decisions, strict=True) if not decision.reason}
+    )
 
 
 class _Reader:
     """Reads the finished shards of all tools, of each tool until it has its examples.
 
     Args:
-        limit: texts with a call of a tool at most.
+        limit: examples of each tool at most.
     """
 
     def __init__(self, stores: Mapping[str, ShardStore], limit: int | None) -> None:
@@ -232,15 +239,16 @@ class _Reader:
         return sorted(rows, key=lambda row: (order[row["doc_id"]], row["tool"])), records
 
     def limited(self, rows: Sequence[Mapping[str, Any]], decisions: Sequence[Decision]) -> list[Decision]:
-        """The decisions, without the calls of a tool after the text that was its last example."""
-        limited, of_text = list(decisions), ("", "")
+        """The decisions, without the calls of a tool after its last example."""
+        limited = list(decisions)
+        latest: Hashable = None
         for n, (row, decision) in enumerate(zip(rows, decisions, strict=True)):
             if decision.reason:
                 continue
-            if of_text != (row["doc_id"], row["tool"]) and not self._is_full(row["tool"]):
-                of_text = row["doc_id"], row["tool"]
+            if latest != example_of(row) and not self._is_full(row["tool"]):
+                latest = example_of(row)
                 self._examples[row["tool"]] += 1
-            if of_text != (row["doc_id"], row["tool"]):
+            if latest != example_of(row):
                 limited[n] = replace(decision, reason=ENOUGH)
         return limited
 

@@ -165,7 +165,7 @@ class Annotating:
 
 @dataclass
 class _Examples:
-    """Counts the texts in which a call of a tool is kept, among the finished shards up to a place in the corpus.
+    """Counts the examples of a tool among the finished shards up to a place in the corpus.
 
     However many workers there are, and whatever they have finished, none leaves out a shard that is before the last example.
     """
