@@ -14,7 +14,7 @@ from toolformer.benchmarks.declared import data_files
 from toolformer.benchmarks.loaders.math import asdiv, numeric_answer, svamp
 from toolformer.benchmarks.loaders.perplexity import heldout, wikitext
 from toolformer.benchmarks.loaders.temporal import dateset
-from toolformer.data import FileCorpus
+from toolformer.data import Document, FileCorpus
 from toolformer.errors import UserError
 
 Row = dict[str, Any]
@@ -277,6 +277,12 @@ def test_heldout_texts_have_ids_of_their_own(tmp_path: Path) -> None:
     found = heldout(heldout_path=str(path))["test"]
     named = next(iter(FileCorpus(write(tmp_path, "one", [{"text": "Text 3."}])))).doc_id
     assert found["id"] == ["a", "a#2", "a#2#2", named, f"{named}#2"]
+
+
+def test_heldout_texts_may_be_given() -> None:
+    given = [Document("b", "Two."), Document("a", "One."), Document("a", "Three.")]
+    found = heldout(heldout=given)["test"]
+    assert (found["id"], found["text"]) == (["b", "a", "a#2"], ["Two.", "One.", "Three."])
 
 
 def test_subsets(tmp_path: Path) -> None:

@@ -42,6 +42,21 @@ def test_texts_that_a_tool_cannot_be_tried_in(
     assert not [*(texts.parent / "runs").glob("annotate/*/*.parquet")]
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("lm.device=cuda:7", "lm.device=cuda:7 cannot be used"),
+        ("model=nobody/nothing", "model: nobody/nothing cannot be loaded"),
+        ("tool.calculator.implementation._target_=pathlib.Path", "tool.calculator.implementation: pathlib.Path is not a Tool"),
+    ],
+)  # fmt: skip
+def test_an_annotation_that_cannot_work_begins_no_run(
+    texts: Path, refused: Refused, more: str, said: str
+) -> None:
+    assert said in refused("generate", *words(texts, "corpus.limit=null", "tools=[calculator]", more))
+    assert not [*(texts.parent / "runs").glob("generate/*")]
+
+
 @pytest.mark.parametrize("field", ["date", "url"])
 def test_a_text_with_a_date_is_enough(texts: Path, field: str) -> None:
     row = {

@@ -52,6 +52,12 @@ def test_a_missing_checkpoint_is_named() -> None:
         instantiate.check_tools(config("toolset=paper", "tools=[qa]", "paths.data_dir=/dev"))
 
 
+def test_a_missing_file_of_a_tool_is_named_before_any_job() -> None:
+    path = "tool.qa.implementation.retriever.articles_path"
+    with pytest.raises(UserError, match=f"^{path}: there is no file or folder /no/articles; name one"):
+        instantiate.check_tools(config("toolset=bundled", "tools=[qa]", f"{path}=/no/articles"))
+
+
 def test_a_missing_data_folder_is_named() -> None:
     with pytest.raises(
         UserError, match=r"tool.qa.implementation.\S+ needs paths.data_dir; add paths.data_dir=DIR"
