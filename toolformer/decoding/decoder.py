@@ -41,6 +41,8 @@ READ_BY_STEPS = 16
 """Tokens of a result that a row reads one by one, beside the others' steps; more are read at once."""
 AHEAD = 0.5
 """Prompts that are read together, before there is a place for them, as a share of a batch: a few are read no faster than many."""
+LAST = 0.125
+"""The last prompts join a full batch if they are at most this share of it: alone, a few rows take as many steps as many."""
 
 
 @dataclass(eq=False)
@@ -282,6 +284,8 @@ class Steps:
         ended = [self.batch[n] for n in holes]
         for row in ended:
             self._store.free(row.number)
+        if (left := len(self.ahead) + len(queue)) <= LAST * size:
+            size = max(size, len(self.batch) - len(holes) + left)
         while len(self.batch) - len(holes) < size and (self.ahead or queue):
             if not self.ahead:
                 self._read_ahead(queue, max(size - len(self.batch) + len(holes), int(AHEAD * size)))

@@ -11,6 +11,11 @@ HEAD = 16
 """Minimum number of tokens that sequences have to share, so that these are read once."""
 
 
+def padding_per_batch(tokens: int) -> int:
+    """Maximum number of tokens of padding in a batch of new rows: another pass costs less than more of them."""
+    return tokens // 16
+
+
 def rows_per_batch(tokens: int) -> int:
     """Maximum number of tokens to project to the vocabulary, of a batch with so many."""
     return tokens // 2
@@ -42,15 +47,28 @@ def _longest_first(lengths: Sequence[int]) -> list[int]:
     return sorted(range(len(lengths)), key=lambda n: -lengths[n])
 
 
-def by_length(lengths: Sequence[int], rows: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Batches within the budgets of tokens fed and rows projected."""
+def by_length(
+    lengths: Sequence[int], rows: Sequence[int], tokens: int, padding: int | None = None
+) -> Iterator[list[int]]:
+    """Batches within the budgets of tokens fed, of these tokens of padding, and of rows projected."""
 
     order = _longest_first(lengths)
-    up_to = dict(zip(order, itertools.accumulate(rows[n] for n in order), strict=True))
+
+    def totals(counts: Sequence[int]) -> dict[int, int]:
+        return dict(zip(order, itertools.accumulate(counts[n] for n in order), strict=True))
+
+    projected, filled = totals(rows), totals(lengths)
+
+    def within(batch: list[int], counts: Sequence[int], up_to: dict[int, int]) -> int:
+        return up_to[batch[-1]] - up_to[batch[0]] + counts[batch[0]]
 
     def fits(batch: list[int]) -> bool:
-        projected = up_to[batch[-1]] - up_to[batch[0]] + rows[batch[0]]
-        return len(batch) * lengths[batch[0]] <= tokens and projected <= rows_per_batch(tokens)
+        fed = len(batch) * lengths[batch[0]]
+        return (
+            fed <= tokens
+            and within(batch, rows, projected) <= rows_per_batch(tokens)
+            and (padding is None or fed - within(batch, lengths, filled) <= padding)
+        )
 
     return batches(lengths, fits)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -208,16 +208,16 @@ class LanguageModel:
         """Empty rows. `heads` are beginnings that many of them share, which are read once."""
         return (PlainRows if self.is_plain else TreeRows)(self, heads)
 
-    def head_states(self, head: tuple[int, ...]) -> list[torch.Tensor]:
-        """The keys and values of a head, as `Store.take` gives them; those of the last heads requested are kept."""
+    def head_states(self, heads: Collection[tuple[int, ...]]) -> dict[tuple[int, ...], list[torch.Tensor]]:
+        """The keys and values of heads, as `Store.take` gives them; those of the last heads requested are kept."""
         with self._mutex:  # a tool's model may be asked by several threads
-            states = self._heads.pop(head, None)
-        if states is None:
+            states = {head: self._heads.pop(head) for head in heads if head in self._heads}
+        if new := [head for head in heads if head not in states]:
             rows = TreeRows(self)
-            rows.read([0], [head])
-            states = rows.states(0)
+            rows.read(range(len(new)), new)
+            states |= {head: rows.states(n) for n, head in enumerate(new)}
         with self._mutex:
-            self._heads[head] = states
+            self._heads |= states
             while len(self._heads) > HEADS_KEPT:
                 del self._heads[next(iter(self._heads))]
         return states

@@ -113,12 +113,13 @@ class TreeRows:
         self._next = None
         heads = [self._head(row, some) for row, some in zip(rows, tokens, strict=True)]
         counts = [len(some) - len(head) for some, head in zip(tokens, heads, strict=True)]
-        budget = self._model.batch_tokens
-        if every or len(counts) * max(counts) <= budget:
+        if every:
             return self._read_several(rows, tokens, heads, every)
+        budget = self._model.batch_tokens
         order: list[int] = []
         parts: list[torch.Tensor] = []
-        for batch in batching.by_length(counts, [1] * len(counts), budget):
+        padding = batching.padding_per_batch(budget)
+        for batch in batching.by_length(counts, [1] * len(counts), budget, padding):
             some = [tokens[n] for n in batch]
             parts.append(self._read_several([rows[n] for n in batch], some, [heads[n] for n in batch]))
             order += batch
@@ -231,9 +232,8 @@ class TreeRows:
     ) -> torch.Tensor:
         """Every row reads any number of tokens, in one pass. New rows begin with their heads, which are not read."""
         self._admit(rows)
-        for head in set(heads) - {()}:
+        for head, states in self._model.head_states(set(heads) - {()}).items():
             begun = [row for row, its in zip(rows, heads, strict=True) if its == head]
-            states = self._model.head_states(head)
             self._grow(0, len(head))
             self._store.put([self._places[row] for row in begun], states)
             self._lengths |= dict.fromkeys(begun, len(head))
@@ -299,10 +299,12 @@ class TreeRows:
         )
 
     def _admit(self, rows: Sequence[int]) -> None:
-        """Gives new rows places, side by side after the others."""
+        """Gives new rows places, side by side: the first that are free, so that the store does not grow with every row."""
         new = [row for row in rows if row not in self._places]
         if new:
-            first = max(self._places.values(), default=-1) + 1
+            taken = [-1, *sorted(self._places.values())]
+            gaps = (place + 1 for place, end in itertools.pairwise(taken) if end - place > len(new))
+            first = next(gaps, taken[-1] + 1)
             self._grow(first + len(new), 1)
             self._store.clear(first, first + len(new))
             self._places |= dict(zip(new, itertools.count(first), strict=False))
