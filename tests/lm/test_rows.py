@@ -70,3 +70,17 @@ def test_a_branch_goes_on_when_the_longest_one_has_ended() -> None:
     rows.fork(1, [1])
     rows.step([0, 1], [3, 4])
     torch.testing.assert_close(rows.step([1], [8])[0], logits(model, [7, 4, 8])[-1], atol=1e-3, rtol=0)
+
+
+def test_the_store_does_not_grow_with_the_number_of_rows_that_were_read() -> None:
+    rows = TreeRows(tiny("llama"))
+    for wave in range(0, 80, 8):
+        numbers = list(range(wave, wave + 8))
+        rows.read(numbers, [[5, 9, 2]] * 8)
+        for _ in range(3):
+            rows.read(numbers, [[7]] * 8)
+        for row in numbers[:4]:  # the others are read beside the next ones
+            rows.free(row)
+        for row in range(wave - 4, wave):
+            rows.free(row)
+    assert rows._store.places <= 24

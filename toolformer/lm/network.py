@@ -1,6 +1,6 @@
 """What reading tokens needs to know of a model. `LanguageModel` is one; rows and the probe know no more of it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -30,8 +30,8 @@ class Network(Protocol):
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, nothing added."""
 
-    def head_states(self, head: tuple[int, ...]) -> list[torch.Tensor]:
-        """The keys and values of a beginning that many rows share, as `Store.take` gives them."""
+    def head_states(self, heads: Collection[tuple[int, ...]]) -> dict[tuple[int, ...], list[torch.Tensor]]:
+        """The keys and values of beginnings that many rows share, as `Store.take` gives them."""
 
     def logits(self, keep: int | torch.Tensor, **inputs: Any) -> torch.Tensor:
         """The logits of a forward pass at the positions to `keep`, as Transformers has it (`logits_to_keep`)."""
