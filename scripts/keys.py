@@ -11,9 +11,9 @@ _HEAD = """\
 # Keys
 
 Every key of the configuration, with its default and its meaning; made from the schema by
-`python scripts/keys.py`. Set one on the command line as `key=value`. Where the paper's setting
-(`setting=paper`) has another default, it follows the first. The default of `tool.NAME` is that of any tool; bundled tools with
-another value in the default setting follow it.
+`python scripts/keys.py`. Set one on the command line as `key=value`. If `setting=paper` has another default,
+it comes second. For `tool.NAME`, the first default is common to all tools, and bundled tools that differ from it
+in the default setting come after it.
 """
 LIKE = {
     "heldout": ("corpus", "The held-out texts, with the same keys as `corpus`."),

@@ -58,9 +58,14 @@ BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {speed}{postfix
 class Bar(tqdm):  # type: ignore[type-arg]
     """tqdm's bar with its arguments; without a terminal, the same figures as a log line at most once a minute, and once as soon
     as the rate of long work is known. `unit` is a plural.
+
+    Args:
+        together: items that are worked on at the same time. No rate is known before so many are done: the first of them to
+            finish took the time of all.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *arguments: Any, together: int = 1, **options: Any) -> None:
+        self._together = together
         self._on_terminal = sys.stderr.isatty()
         self._logged = time.monotonic()
         self._is_measured = False
@@ -78,13 +83,15 @@ class Bar(tqdm):  # type: ignore[type-arg]
         state = super().format_dict
         counted, elapsed, unit = self.n - self.initial, state["elapsed"], self.unit
         rate = state["rate"] or (counted / elapsed if elapsed else 0)
+        if counted < self._together:
+            rate = 0
         if not rate:
             speed = f"? {unit}/s"
         elif rate < 1 and not self.unit_scale:  # what is counted in thousands has no duration for each
             speed = f"{1 / rate:.1f} s per {unit.removesuffix('s')}"
         else:
             speed = f"{self.format_sizeof(rate) if self.unit_scale else f'{rate:.2f}'} {unit}/s"
-        return {**state, "speed": speed}
+        return {**state, "rate": rate, "speed": speed}
 
     def restart(self, ago: float = 0.0) -> None:
         """Measures the rate from now on, or from so many seconds ago: loading a model counts for no rate."""
@@ -99,7 +106,7 @@ class Bar(tqdm):  # type: ignore[type-arg]
         if self.disable:  # it has counted nothing
             return displayed
         counted = self.n - self.initial
-        if not (self._is_measured or self._on_terminal) and self.total and counted > 0:
+        if not (self._is_measured or self._on_terminal) and self.total and counted >= self._together:
             elapsed = self.format_dict["elapsed"]
             self._is_measured = elapsed >= MEASURED
             if self._is_measured and elapsed * (self.total - self.initial) / counted >= LONG:
@@ -124,8 +131,9 @@ class Bar(tqdm):  # type: ignore[type-arg]
         log.info("%s", line)
 
 
-def size(count: int) -> str:
-    """A number of bytes in words: `12 kB`, `3.4 MB`, `1.2 GB`."""
+def size(count: float) -> str:
+    """A number of bytes in words: `12 kB`, `3.4 MB`, `120 GB`."""
     if count < 1e6:
         return f"{math.ceil(count / 1e3)} kB"
-    return f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.1f} GB"
+    value, unit = (count / 1e6, "MB") if count < 1e9 else (count / 1e9, "GB")
+    return f"{value:.1f} {unit}" if value < 10 else f"{value:,.0f} {unit}"

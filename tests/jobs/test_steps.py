@@ -132,7 +132,7 @@ def test_an_override_that_a_named_run_makes_moot_is_named(smoke_runs: Path, caps
     assert main(["run", "-m", "--plan", *words]) == 0
     said = capsys.readouterr().err
     for threshold in ("0.1", "0.3"):
-        assert f"filter_threshold={threshold} makes no difference beside dataset={run.id}" in said
+        assert f"filter_threshold={threshold} has no effect together with dataset={run.id}" in said
 
 
 def test_a_setting_that_is_left_out_is_shown_with_its_default() -> None:

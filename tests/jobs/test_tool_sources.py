@@ -213,7 +213,7 @@ def test_a_tool_that_is_away_ends_no_run(place: Place, tmp_path: Path, capsys: C
     assert metrics["calls_kept"] == 0
     (funnel,) = tmp_path.glob("generate/*/funnel.json")
     assert json.loads(funnel.read_text())["calendar"]["drop_reasons"]["server is away"] > 0
-    line = f"calendar: {DOCUMENTS} of {DOCUMENTS} calls met a fault: {DOCUMENTS} server is away"
+    line = f"calendar: {DOCUMENTS} of {DOCUMENTS} calls failed: {DOCUMENTS} server is away"
     assert line in " ".join(capsys.readouterr().err.split())
 
 

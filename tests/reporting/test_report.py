@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.build import Log, Patch, at_work, made, step
 from tests.runs import (
     NOTE,
     ROWS,
@@ -20,10 +21,12 @@ from tests.runs import (
     write_annotation,
 )
 from toolformer.calls import ApiCall
+from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.reporting import Report, build, candidate_stats, paper, reader, render, tables
 from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.setting_tables import table9
+from toolformer.results import Results
 
 LABELS = ("rolled back", "result begun", "call in call")
 PIN = Path(__file__).parents[1] / "golden" / "report.md"
@@ -56,6 +59,29 @@ def test_other_benchmarks_alone_list_no_gaps_of_the_paper() -> None:
 
     assert "missing" not in keys("my_quiz", "heldout_perplexity")
     assert "missing" in keys("my_quiz", "svamp") and "missing" in keys("my_quiz", full=True)
+
+
+def test_a_command_for_what_is_missing_reads_the_folder_of_the_report(tmp_path: Path) -> None:
+    """Wherever the runs were when they were made; `runs` in the working directory needs no override."""
+    results = Results(tmp_path / "runs")
+    command = "toolformer evaluate setting=small paths.root=elsewhere system=model"
+    with at_work(results, step("evaluate"), command=command, experiment="mine") as folder:
+        folder.task("svamp", {"score": 5.0, "n": 4.0})
+        folder.add_facts(system="model")
+    for at, shown in (([], ""), (["paths.root=published"], " paths.root=published")):
+        text = build(results, "mine", tmp_path / "report", overrides=at).markdown.read_text(encoding="utf-8")
+        assert f"`toolformer run experiment=table8 setting=small{shown}`" in text
+
+
+def test_a_folder_without_mlflow_has_no_hint_to_browse_it(tmp_path: Path, caplog: Log, monkeypatch: Patch) -> None:
+    caplog.set_level("INFO", "toolformer")
+    monkeypatch.chdir(tmp_path)
+    made(Results(tmp_path / "mine"), step("train"), experiment="demo")
+    assert main(["report", "name=demo", "paths.root=mine"]) == 0
+    assert "to log them there: toolformer runs log paths.root=mine" in caplog.text
+    assert main(["runs", "log", "paths.root=mine"]) == 0
+    assert main(["report", "name=demo", "paths.root=mine"]) == 0
+    assert "browse them with: toolformer ui paths.root=mine" in caplog.text
 
 
 def test_what_was_not_measured_is_the_last_list(report: Report, tmp_path: Path) -> None:

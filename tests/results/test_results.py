@@ -100,7 +100,7 @@ def test_a_run_at_work_is_left_alone_and_a_killed_one_continued(results: Results
     [
         ("feedbeef", "there is no run feedbeef in .*; name a run of `toolformer train`"),
         ("FAILED", "is FAILED: run its command again: toolformer train"),
-        ("EVALUATE", "is a run of evaluate: name one of `toolformer train`"),
+        ("EVALUATE", "is a run of evaluate; name a run of `toolformer train`"),
         ("SHORT", "at least its first 6 characters"),
         ("latest", r"no finished train run with name=mine; name one: \w{8} \(name=other, seed=0\)"),
     ],

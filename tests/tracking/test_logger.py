@@ -23,6 +23,7 @@ from toolformer.results import Results
 from toolformer.results.folder import write_record
 from toolformer.results.provenance import describe
 from toolformer.tracking import MlflowLogger, Store, log_run, logger
+from toolformer.tracking.store import ORDER
 
 
 def warnings(caplog: Log) -> list[str]:
@@ -125,6 +126,14 @@ def test_the_runs_of_a_sweep_have_one_parent_and_a_tag(results: Results) -> None
         tags = row(results, child).data.tags
         assert tags["mlflow.parentRunId"] == parent.info.run_id
         assert tags["sweep"] == "evaluate over k: it's mine"
+
+
+def test_runs_are_sorted_by_the_numbers_in_their_names(results: Results) -> None:
+    names = [f"Toolformer k={k} τ_f={threshold}" for k in (0, 3, 10) for threshold in (0.25, 0.5, 1)]
+    for name in names:
+        made(results, step(name=name), name=name)
+    logged = sorted(rows(results), key=lambda row: row.data.tags[ORDER])
+    assert [row.info.run_name.rpartition(" ")[0] for row in logged] == names
 
 
 def traced(results: Results, **settings: Any) -> list[Any]:

@@ -14,6 +14,7 @@ from tests.tracking.build import answers, evaluate, logged_to, row, start
 from toolformer.errors import UserError
 from toolformer.results import Results
 from toolformer.tracking import Store
+from toolformer.tracking.store import ORDER
 from toolformer.tracking.ui import serve
 from toolformer.tracking.views import write_views
 
@@ -35,6 +36,7 @@ def test_views_have_the_scores_that_were_measured(tmp_path: Path) -> None:
     tags = store.client.get_experiment(store.experiment).tags
     views = {key: json.loads(text) for key, text in tags.items() if key.startswith("mlflow.sharedViewState.")}
     assert {view["name"] for view in views.values()} == {"Scores", "Scores by k"}
+    assert {json.loads(view["state"])["orderByKey"] for view in views.values()} == {f"tags.`{ORDER}`"}
     scores, by_k = (json.loads(view["state"]) for view in views.values())
     assert scores["selectedColumns"][-1] == "metrics.`Score/svamp`"
     (chart,) = by_k["compareRunCharts"]

@@ -35,7 +35,7 @@ from toolformer.training import checkpoints
 from toolformer.training.loop import PackedTrainer
 from toolformer.training.settings import Recipe
 from toolformer.training.tokens import CALL, RESULT, TEXT, tokenize
-from toolformer.training.trainer import scaled_learning_rate
+from toolformer.training.trainer import scaled_learning_rate, with_batch_size
 
 
 def test_a_finished_run_leaves_one_model_folder(gpt2_folder: Path, tmp_path: Path) -> None:
@@ -205,6 +205,29 @@ def test_epochs_end_a_run(gpt2_folder: Path, tmp_path: Path) -> None:
     # A cut repeats one token as context of what follows it.
     assert tokens <= result.tokens <= tokens + math.ceil(tokens / 31)
     assert result.steps == math.ceil(result.tokens / 32 / 2)
+
+
+@pytest.mark.parametrize(
+    ("copies", "size", "advice"),
+    [(1, 1, "give more texts, or trainer.epochs=4"), (10, 2, ""), (40, 4, "")],
+    ids=["few texts", "more", "many"],
+)
+def test_an_automatic_batch_leaves_steps_to_learn_in(
+    copies: int, size: int, advice: str, gpt2_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And is the same for the texts with their calls, which are longer, and without."""
+    caplog.set_level("INFO", "toolformer")
+    settings = replace(SETTINGS, batch_size="auto", epochs=1, max_steps=None)
+    for texts in (ANNOTATED, [text.plain for text in ANNOTATED]):
+        chosen = with_batch_size(settings, copies * 4 * texts, str(gpt2_folder))
+        assert chosen == replace(settings, batch_size=size, micro_batch_size=min(2, size))
+    assert f"trainer.batch_size=auto is {size}, because 1 epochs" in caplog.text
+    assert (advice in caplog.text) if advice else "more texts" not in caplog.text
+
+
+def test_an_automatic_batch_is_small_only_if_texts_limit_the_steps(gpt2_folder: Path) -> None:
+    settings = replace(SETTINGS, batch_size="auto", epochs=None, max_steps=8)
+    assert with_batch_size(settings, TEXTS, str(gpt2_folder)).batch_size == 4
 
 
 def test_steps_between_log_lines_are_free(gpt2_folder: Path, tmp_path: Path) -> None:

@@ -161,7 +161,9 @@ class ToolformerLM(LM):
         if missing:
             self.language_model.load()
         new_keys, began = list(missing), time.monotonic()
-        with self._progress(len(set(keys)), len(missing), "completions") as bar:
+        # Prompts of a batch end at about the same time.
+        together = min(len(missing), self.decoder.size.value)
+        with self._progress(len(set(keys)), len(missing), "completions", together) as bar:
 
             def keep(finished: Mapping[int, Completion]) -> None:
                 nonlocal began
@@ -232,8 +234,9 @@ class ToolformerLM(LM):
         task, doc_id = request.task_name or "", request.doc_id if request.doc_id is not None else -1
         self.records.append(Record(task, doc_id, seconds=self.answers.seconds(key), **answered))
 
-    def _progress(self, total: int, missing: int, unit: str) -> Any:
+    def _progress(self, total: int, missing: int, unit: str, together: int = 1) -> Any:
         hidden = not (self.progress and missing)
         return Bar(
-            total=total, initial=total - missing, unit=unit, desc="evaluate", disable=hidden, leave=False
-        )
+            total=total, initial=total - missing, unit=unit, desc="evaluate", disable=hidden, leave=False,
+            together=together,
+        )  # fmt: skip

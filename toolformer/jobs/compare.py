@@ -247,7 +247,7 @@ def remarks(comparison: RunComparison) -> list[str]:
     """One line for each comparison that was impossible or not on equal terms."""
     lines = [
         f"{compared.task}: {alone.total} samples without a partner: {alone.only_first} only in A, "
-        f"{alone.only_second} only in B, {alone.changed} asked otherwise"
+        f"{alone.only_second} only in B, {alone.changed} with another prompt"
         for compared in comparison.benchmarks
         if (alone := compared.unpaired).total
     ]

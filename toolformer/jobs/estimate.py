@@ -11,6 +11,7 @@ from toolformer.data import FileCorpus, HubCorpus
 from toolformer.jobs import corpora, instantiate
 from toolformer.jobs.config import Config
 from toolformer.jobs.job import Job
+from toolformer.progress import size
 from toolformer.results import Run
 from toolformer.results.store import LATEST
 
@@ -41,10 +42,10 @@ def _models(jobs: Sequence[Job]) -> Iterator[Finding]:
 
     for name, is_read in _names(jobs).items():
         count = parameters_at_hand(name)
-        size = f"{_number(count)} weights, {_gigabytes(2 * count)} in bfloat16" if count else "size not known"
+        known = f"{_number(count)} weights, {size(2 * count)} in bfloat16" if count else "size not known"
         is_here = not is_read or is_at_hand(name)
-        fetched = f"; not fetched yet{f', {_gigabytes(KEPT * count)} at most' if count else ''}"
-        yield "ok" if is_here else "--", "model", f"{name}: {size}{'' if is_here else fetched}"
+        fetched = f"; not fetched yet{f', {size(KEPT * count)} at most' if count else ''}"
+        yield "ok" if is_here else "--", "model", f"{name}: {known}{'' if is_here else fetched}"
 
 
 def _names(jobs: Sequence[Job]) -> dict[str, bool]:
@@ -78,7 +79,7 @@ def _texts(jobs: Sequence[Job]) -> Iterator[Finding]:
         text = corpora.corpus_name(config.corpus)
         if isinstance(corpus.source, FileCorpus):
             files = corpus.source.files()
-            text += f": {len(files):,} files, {_gigabytes(sum(file.stat().st_size for file in files))}"
+            text += f": {len(files):,} file{'s' * (len(files) != 1)}, {size(sum(file.stat().st_size for file in files))}"
         elif isinstance(corpus.source, HubCorpus):
             text += ": a data set of the hub"
         count = f"{limit:,} texts at most" if limit else "texts are counted when they are read"
@@ -104,12 +105,12 @@ def _disk(jobs: Sequence[Job]) -> Finding:
     )
     fetched = sum(KEPT * sizes[name] for name, is_read in names.items() if is_read and not is_at_hand(name))
     parts = [
-        f"{_gigabytes(kept)} for {len(trained)} trained models, {_gigabytes(working)} more while one is trained"
+        f"{size(kept)} for {len(trained)} trained models, {size(working)} more while one is trained"
         if trained
         else "",
-        f"{_gigabytes(fetched)} of models to fetch" if fetched else "",
+        f"{size(fetched)} of models to fetch" if fetched else "",
         "below 10 KB per text or question",
-        f"{_gigabytes(free)} free",
+        f"{size(free)} free",
     ]
     unknown = "; models of unknown size are not counted" if not all(sizes.values()) else ""
     return (
@@ -198,7 +199,7 @@ def _training_operations(config: Config) -> float:
     from toolformer.lm.loading import parameters_at_hand
 
     trainer = config.trainer
-    tokens = (trainer.max_steps or 0) * trainer.batch_size * trainer.sequence_length
+    tokens = (trainer.max_steps or 0) * trainer.most_sequences * trainer.sequence_length
     return cost.training_operations(
         parameters_at_hand(config.model) or 0, tokens, trainer.gradient_checkpointing
     )
@@ -210,11 +211,9 @@ def _processes(config: Config, gpus: int) -> int:
 
 def _time(seconds: float) -> str:
     hours = seconds / 3600
-    return f"{hours:,.0f} h" if hours >= 10 else f"{hours:.1f} h" if hours >= 0.1 else f"{hours:.2g} h"
-
-
-def _gigabytes(size: float) -> str:
-    return f"{size / 1e9:,.0f} GB" if size >= 1e10 else f"{size / 1e9:.2g} GB"
+    if hours < 1:
+        return "less than a minute" if seconds < 60 else f"{seconds / 60:.0f} minutes"
+    return f"{hours:,.0f} h" if hours >= 10 else f"{hours:.1f} h"
 
 
 def _number(count: float) -> str:

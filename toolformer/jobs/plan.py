@@ -48,7 +48,7 @@ def plan(command: str, overrides: Sequence[str], differing: Sequence[str] = ()) 
         for run_id in values(typed, "like"):
             if run_id != LATEST and not job.step.key().startswith(run_id):
                 log.info(
-                    "like: conf/ or the code has changed since run %s, which this run does not equal", run_id
+                    "like: conf/ or the code has changed since run %s, so this will be another run", run_id
                 )
     return [job]
 
@@ -192,4 +192,4 @@ def _warn_of_unused(overrides: Sequence[str], stages: Collection[str]) -> None:
         if not {"run", *stages} & {*readers.get(override.target.partition(".")[0], stages)}
     ]
     if unused and named:
-        log.warning("run: %s makes no difference beside %s", " ".join(masked_overrides(unused)), named[0])
+        log.warning("run: %s has no effect together with %s", " ".join(masked_overrides(unused)), named[0])

@@ -33,9 +33,10 @@ def write_report(config: Config, brief: bool = False, parent: str = "") -> Repor
     root = Path(config.paths.root)
     Results(root).check_root()
     results = instantiate.results(config)
-    log.info("report: of the runs with name=%s", config.name)
+    log.info("report: from the runs with name=%s", config.name)
     folder = safe_join(root / "report", config.name)
-    report = build_report(results, config.name, folder, full=config.paper == "full", lm_eval=config.lm_eval)
+    at = overrides_of(root)
+    report = build_report(results, config.name, folder, config.paper == "full", config.lm_eval, at)
     if brief:
         _summarise(results, config, report)
     terminal(report, SUMMARY if brief else ())
@@ -44,9 +45,21 @@ def write_report(config: Config, brief: bool = False, parent: str = "") -> Repor
     pages = {name: path for name, path in (("report", report.html), ("samples", report.samples)) if path}
     for name, path in pages.items():
         log.info("%s: %s", name, path)
-    overrides = [] if root.resolve() == Path("runs").resolve() else [f"paths.root={root}"]
-    log.info("runs: %s, browse them with: %s", results.root, shlex.join(["toolformer", "ui", *overrides]))
+    store = logger.store
+    if store.database is None or store.database.exists():
+        log.info("runs: %s, browse them with: %s", results.root, shlex.join(["toolformer", "ui", *at]))
+    else:
+        log_runs = shlex.join(["toolformer", "runs", "log", *at])
+        log.info("runs: %s, not in MLflow; to log them there: %s", results.root, log_runs)
     return report
+
+
+def overrides_of(root: Path) -> list[str]:
+    """The overrides by which a command reads this folder of runs: none for `runs` in the working directory."""
+    root, here = root.resolve(), Path.cwd()
+    if root == here / "runs":
+        return []
+    return [f"paths.root={root.relative_to(here) if root.is_relative_to(here) else root}"]
 
 
 def _summarise(results: Results, config: Config, report: Report) -> None:

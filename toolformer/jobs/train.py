@@ -320,9 +320,9 @@ def _check_tokenizer(dataset: Run, model: str) -> None:
     try:
         theirs = load_tokenizer(annotator)
     except UserError:
-        log.info("train: the tokenizer of %s, which annotated, is not available to compare with", annotator)
+        log.info("train: %s annotated the texts; its tokenizer is not here, so it is not compared with the model's", annotator)
         return
     if not tokenizers_agree(theirs, load_tokenizer(model)):
         raise UserError(
-            f"dataset: it was annotated by {annotator}, which has another tokenizer than {model}; set trainer.other_tokenizer=true"
+            f"dataset: {annotator}, which annotated it, has another tokenizer than {model}; set trainer.other_tokenizer=true to tokenise it again"
         )

@@ -29,6 +29,7 @@ def build(
     out: Path = Path("report"),
     full: bool = False,
     lm_eval: Sequence[str] = (),
+    overrides: Sequence[str] = (),
 ) -> Report:
     """Write `report.md`, `report.html`, `samples.html`, `tables/` (LaTeX and CSV) and `figures/` into the folder `out`.
 
@@ -38,13 +39,14 @@ def build(
         experiment: only its runs count.
         full: also show what was not measured, with the paper's results.
         lm_eval: files or folders of lm-eval's results, whose models are further rows.
+        overrides: of the commands that the report shows, such as `paths.root=FOLDER`.
 
     Raises:
         UserError: the experiment has no run, a file cannot be read, or the folder cannot be written.
     """
     evidence = reader.read_evidence(results, experiment, lm_eval)
     content, data, samples = (
-        tables.report_content(evidence, full),
+        tables.report_content(evidence, full, overrides),
         samples_page.data(evidence),
         out / "samples.html",
     )

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import compress
 
@@ -33,8 +33,13 @@ from toolformer.reporting.table import Cell, Column, Content, Figure, Table, Val
 from toolformer.results import Run
 
 
-def report_content(evidence: Evidence, full: bool = False) -> Content:
-    """A report's tables in the paper's order; with `full` also what was not measured, with the paper's figures."""
+def report_content(evidence: Evidence, full: bool = False, overrides: Sequence[str] = ()) -> Content:
+    """A report's tables in the paper's order.
+
+    Args:
+        full: also what was not measured, with the paper's figures.
+        overrides: of every command that is shown; they name the folder of the runs.
+    """
     annotation = evidence.annotation
     kept = examples_kept(annotation, full)
     tables = [
@@ -60,7 +65,7 @@ def report_content(evidence: Evidence, full: bool = False) -> Content:
     parts += [figure for figure in drawn if figure not in parts]
     if annotation and annotation.examples:
         parts.append(from_run(calls(annotation), annotation.run))
-    last = [symbols(), runs(evidence), *([missing(evidence)] if full or _is_of_the_paper(evidence) else [])]
+    last = [symbols(), runs(evidence), *([missing(evidence, overrides)] if full or _is_of_the_paper(evidence) else [])]
     parts += [table for table in last if table.rows or table.caption]
     title = "Toolformer: measured beside the paper"
     first = headline(evidence)
@@ -184,7 +189,7 @@ def _is_of_the_paper(evidence: Evidence) -> bool:
     return not asked or bool(asked & papers)
 
 
-def missing(evidence: Evidence) -> Table:
+def missing(evidence: Evidence, overrides: Sequence[str] = ()) -> Table:
     """The parts of the paper that are not measured yet, a row per experiment, with the command that measures it."""
     annotated = {tool for tool, _ in evidence.annotation.counts} if evidence.annotation else set()
     lines = {"Table 2": [name for tool, name in paper.TOOLS.items() if tool not in annotated]}
@@ -198,7 +203,7 @@ def missing(evidence: Evidence) -> Table:
     lines["Figure 4"] = [] if scaling(evidence) else ["two sizes of model"]
     experiments = {t.number: ["table", f"benchmarks=[{t.groups}]"] for t in SCORE_TABLES if t.groups}
     rows = [
-        [name, "; ".join(parts), _measures(evidence, *experiments.get(name, [key_of(name)]))]
+        [name, "; ".join(parts), _measures(evidence, overrides, *experiments.get(name, [key_of(name)]))]
         for name, parts in lines.items()
         if parts
     ]
@@ -217,12 +222,13 @@ _OF_A_JOB = {
     "checkpoint",
     "like",
     "wording",
+    "paths.root",
 }
-"""Keys of a command that belong to its job, not to the setting of all of them."""
+"""Keys of a command that belong to its job or to where its runs were, not to the setting of all of them."""
 
 
-def _measures(evidence: Evidence, experiment: str, *more: str) -> str:
-    """The command that measures an experiment of the paper in the setting of the report's runs: their places, tools and limits."""
+def _measures(evidence: Evidence, overrides: Sequence[str], experiment: str, *more: str) -> str:
+    """The command that measures an experiment of the paper in the setting of the report's runs: their data, tools and limits."""
     runs = [score.run for score in evidence.scores.values()]
     runs += [evidence.annotation.run] if evidence.annotation else []
     overrides = next((run.overrides for run in runs if run.command), [])
@@ -234,4 +240,4 @@ def _measures(evidence: Evidence, experiment: str, *more: str) -> str:
         r"paper|figure4|table\d*", given.get("experiment", evidence.experiment or "paper")
     )
     setting = [] if is_papers or "setting" in given else ["setting=small"]
-    return shlex.join(["toolformer", "run", f"experiment={experiment}", *more, *setting, *kept])
+    return shlex.join(["toolformer", "run", f"experiment={experiment}", *more, *setting, *kept, *overrides])

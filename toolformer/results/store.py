@@ -113,7 +113,7 @@ class Results:
     def check_root(self) -> None:
         """UserError if the folder of the runs does not exist."""
         if not self.root.is_dir():
-            raise UserError(f"there is no folder {self.root}; paths.root names the folder of the runs")
+            raise UserError(f"there is no folder {self.root}; name the folder of your runs: paths.root=DIR")
 
     def get(self, run_id: str) -> Run:
         """A run by its id, of any stage. UserError if there is none."""
@@ -242,14 +242,14 @@ class Results:
         # One that did not finish, or is of another stage, is reported below.
         matches = [run for run in matches if run.stage == stage and run.status == "FINISHED"] or matches
         if not matches:
-            advice = f"name a run of `toolformer {stage}` by at least its first {SHORTEST} characters, or say latest"
+            advice = f"name a run of `toolformer {stage}` by at least its first {SHORTEST} characters, or latest"
             raise UserError(f"there is no run {reference} in {self.root}; {advice}")
         if len(matches) > 1:
             raise UserError(f"{len(matches)} runs begin with {reference}; give more of its characters")
         (run,) = matches
         if run.stage != stage:
             raise UserError(
-                f"run {reference} is a run of {run.stage}: name one of `toolformer {stage}`, or say latest"
+                f"run {reference} is a run of {run.stage}; name a run of `toolformer {stage}`, or latest"
             )
         if run.status != "FINISHED":
             raise UserError(f"{stage} run {reference} is {run.status}: run its command again: {run.command}")

@@ -199,7 +199,7 @@ class ToolRuntime(Tool):
                 answers = [Result(reason=reason, fault=True, final=begun)] * len(inputs[part])
             results += answers
         if late := sum(isinstance(answers, Late) for answers in answered):
-            log.warning("%s: %d of %d times no answer in time", self.name, late, len(parts))
+            log.warning("%s: no answer in time to %d of %d requests", self.name, late, len(parts))
         return results
 
     def _count(self, usage: Usage) -> None:
@@ -277,5 +277,5 @@ def log_faults(used: Mapping[str, Usage]) -> None:
         if usage.faults:
             reasons = ", ".join(f"{count} {reason}" for reason, count in Counter(usage.faults).most_common(5))
             log.warning(
-                "%s: %d of %d calls met a fault: %s", key, sum(usage.faults.values()), usage.calls, reasons
+                "%s: %d of %d calls failed: %s", key, sum(usage.faults.values()), usage.calls, reasons
             )

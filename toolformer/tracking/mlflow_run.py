@@ -20,7 +20,7 @@ from toolformer.results.provenance import PROJECT, TAG_LIMIT, clean_key, masked_
 from toolformer.results.reading import read_run
 from toolformer.results.run import CONFIG, MAIN, METRICS, RESULT, STEP, Run, rows_of
 from toolformer.storage import locked, safe_join
-from toolformer.tracking.store import NOTE, Store
+from toolformer.tracking.store import NOTE, ORDER, Store
 from toolformer.tracking.traces import log_traces
 
 log = logging.getLogger(__name__)
@@ -136,6 +136,7 @@ class MlflowRun:
             "experiment": ", ".join(sorted(run.experiments)),
             "made_from": " ".join(run.made_from),
             "sweep": run.parent,
+            ORDER: _in_order(run_name(run.name)),
             "error": record.get("error"),
             "mlflow.source.name": f"toolformer {run.stage}",
             "mlflow.parentRunId": parent,
@@ -204,6 +205,11 @@ def log_report(store: Store, folder: Path, name: str, headline: str, parent: str
             if path.is_file() and not path.name.startswith("."):
                 store.put(row, path, path.parent.relative_to(folder).as_posix().removeprefix("."))
         store.client.set_terminated(row.info.run_id)
+
+
+def _in_order(name: str) -> str:
+    """A name that sorts by its numbers: `k=3` before `k=10`. Only what is before a decimal point is filled with zeros."""
+    return re.sub(r"(?<![\d.])\d+", lambda number: number[0].zfill(6), name)
 
 
 def _key(title: str) -> str:

@@ -22,6 +22,8 @@ from toolformer.storage import atomic_file, locked, safe_join, writing
 
 EXPERIMENT = "toolformer"
 """MLflow's experiment."""
+ORDER = "order"
+"""The tag by which runs are sorted: the name, with its numbers in their order."""
 NOTE = "mlflow.note.content"
 """The tag that MLflow's pages show as a description, in Markdown."""
 ARTIFACTS = "mlflow-artifacts:/"

@@ -38,6 +38,8 @@ def serve(root: Path, uri: str | None = None, host: str = "127.0.0.1", port: int
         raise UserError(
             f"--port {port} of {host} cannot be used ({os.strerror(error.errno or 0)}); name another --port"
         ) from error
+    if store.database and not store.database.exists():
+        log.info("%s is new, so it has no run; toolformer runs log logs those of %s to it", store.label, root)
     with store.errors():
         experiment = store.experiment
         write_views(store)

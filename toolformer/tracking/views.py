@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from toolformer.tracking.store import Store
+from toolformer.tracking.store import ORDER, Store
 
 SCORES, BY_K = "toolformer-scores", "toolformer-by-k"
 """The ids of the views, which an address opens as `viewStateShareKey`."""
@@ -18,8 +18,8 @@ _MAIN = ("Score/", "Perplexity/")
 _SECTION = "scores"
 _EVALUATIONS = {
     "searchFilter": "tags.stage = 'evaluate'",
-    # Ordered by date, as MLflow does by itself, the runs of a sweep are folded away.
-    "orderByKey": "tags.`mlflow.runName`",
+    # Ordered by date, as MLflow does by itself, the runs of a sweep are folded away; by name, k=10 comes before k=3.
+    "orderByKey": f"tags.`{ORDER}`",
     "orderByAsc": True,
 }
 

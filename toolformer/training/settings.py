@@ -14,6 +14,8 @@ from toolformer.step import NOTHING, Private
 from toolformer.training import distributed
 
 DTYPES = ("auto", "float32", "bfloat16")
+AUTO_BATCHES = (4, 2, 1)
+"""Sequences per step that `batch_size=auto` chooses from."""
 
 
 @dataclass
@@ -34,8 +36,9 @@ class Recipe:
     """Maximum number of optimizer steps; null: as many as the epochs take."""
     epochs: Count | None = None
     """Maximum number of passes over the texts; null: as many as max_steps take. With both, whichever ends first."""
-    batch_size: Count = 128
-    """Sequences per optimizer step, over all processes."""
+    batch_size: CountOrAuto = 128
+    """Sequences per optimizer step, over all processes. auto: 4, or 2 or 1 where the texts without their calls would fill fewer
+    than 50 steps."""
     micro_batch_size: Annotated[Count, NOTHING] = 8
     """Sequences per forward pass of one process."""
     sequence_length: Annotated[int, Field(ge=2)] = 1024
@@ -97,13 +100,18 @@ class Recipe:
     def accumulation(self, processes: int) -> int:
         """Micro batches of one optimizer step in each process. UserError if the batch does not divide into them."""
         together = self.micro_batch_size * processes
-        if self.batch_size % together:
+        if self.most_sequences % together:
             raise UserError(
-                f"trainer.batch_size is {self.batch_size}, not a multiple of trainer.micro_batch_size x processes ="
+                f"trainer.batch_size is {self.most_sequences}, not a multiple of trainer.micro_batch_size x processes ="
                 f" {self.micro_batch_size} x {processes}; set trainer.batch_size to a multiple of {together}, or lower "
                 "trainer.micro_batch_size"
             )
-        return self.batch_size // together
+        return self.most_sequences // together
+
+    @property
+    def most_sequences(self) -> int:
+        """Sequences per optimizer step; of auto, at most."""
+        return AUTO_BATCHES[0] if self.batch_size == "auto" else int(self.batch_size)
 
     def learning_rate_factor(self, step: int, steps: int) -> float:
         """Factor of the learning rate in a step, counted from 0, of `steps`.

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from toolformer.training.document_masks import Isolation, Probe, collator
 from toolformer.training.loop import PackedTrainer
 from toolformer.training.objective import LanguageModelling, Objective
 from toolformer.training.progress import OnLog
-from toolformer.training.settings import TrainingResult, TrainingSettings
+from toolformer.training.settings import AUTO_BATCHES, TrainingResult, TrainingSettings
 from toolformer.training.tokens import AnnotatedText, TokenizedTexts, tokenize
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,10 @@ LORA_FACTOR = 10
 """How much higher that of adapters is."""
 EVALUATIONS = 10
 """Held-out perplexities of a training whose `eval_every` is null."""
+AUTO_STEPS = 50
+"""Steps that `batch_size=auto` leaves at least, if the texts suffice."""
+FEW_STEPS = 20
+"""Steps below which that is advised against."""
 
 
 def train(
@@ -70,11 +74,13 @@ def train(
     started = time.monotonic()
     output_dir = Path(output_dir)
     folder = output_dir / checkpoints.CHECKPOINTS
-    accumulation = settings.accumulation(processes())
+    settings.accumulation(processes())
     if finished := checkpoints.trained(output_dir / checkpoints.MODEL):
         if rank() == 0:
             shutil.rmtree(folder, ignore_errors=True)  # of a process that ended between the last two steps
         return finished
+    settings = with_batch_size(settings, texts, str(model_path))
+    accumulation = settings.accumulation(processes())
     rate = _learning_rate(settings, str(model_path))
     arguments = _arguments(settings, rate, folder, accumulation)
     resume = None
@@ -169,6 +175,35 @@ def _plan(arguments: TrainingArguments, training: PackedTexts, settings: Trainin
             "train: %d steps of %d sequences, %d tokens in all; held-out perplexity every %d steps",
             *(steps, settings.batch_size, training.tokens, every),
         )
+
+
+def with_batch_size(
+    settings: TrainingSettings, texts: Sequence[str | AnnotatedText], model_path: str
+) -> TrainingSettings:
+    """The settings, with a number of sequences per step where that is auto, which is logged; a micro batch has at most as many.
+
+    It is by the texts without their calls, so that C* and C have the same.
+    """
+    if settings.batch_size != "auto":
+        return settings
+    epochs = settings.epochs
+    if epochs is None:  # then max_steps is the number of steps
+        return replace(settings, batch_size=settings.most_sequences)
+    plain = [text if isinstance(text, str) else text.plain for text in texts]
+    tokens = epochs * len(tokenize(plain, loading.load_tokenizer(model_path)).ids)
+    sequences = math.ceil(tokens / settings.sequence_length)
+    size = next((size for size in AUTO_BATCHES if sequences >= size * AUTO_STEPS), AUTO_BATCHES[-1])
+    if rank() == 0:
+        log.info(
+            "train: trainer.batch_size=auto is %d, because %d epochs of the texts without calls fill %d sequences of %d tokens",
+            *(size, epochs, sequences, settings.sequence_length),
+        )
+        if sequences < FEW_STEPS:
+            log.warning(
+                "train: these are too few steps to learn much; give more texts, or trainer.epochs=%d",
+                math.ceil(epochs * FEW_STEPS / sequences),
+            )
+    return replace(settings, batch_size=size, micro_batch_size=min(settings.micro_batch_size, size))
 
 
 def check_context(model: Any, settings: TrainingSettings) -> None:
