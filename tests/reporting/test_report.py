@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.build import Log, Patch, at_work, made, step
+from tests.build import Capture, Patch, at_work, made, step
 from tests.runs import (
     NOTE,
     ROWS,
@@ -68,20 +68,22 @@ def test_a_command_for_what_is_missing_reads_the_folder_of_the_report(tmp_path: 
     with at_work(results, step("evaluate"), command=command, experiment="mine") as folder:
         folder.task("svamp", {"score": 5.0, "n": 4.0})
         folder.add_facts(system="model")
-    for at, shown in (([], ""), (["paths.root=published"], " paths.root=published")):
+    for at, ending in (([], ""), (["paths.root=published"], " paths.root=published")):
         text = build(results, "mine", tmp_path / "report", overrides=at).markdown.read_text(encoding="utf-8")
-        assert f"`toolformer run experiment=table8 setting=small{shown}`" in text
+        assert f"`toolformer run experiment=table8 setting=small{ending}`" in text
 
 
-def test_a_folder_without_mlflow_has_no_hint_to_browse_it(tmp_path: Path, caplog: Log, monkeypatch: Patch) -> None:
-    caplog.set_level("INFO", "toolformer")
+def test_a_folder_without_mlflow_has_no_hint_to_browse_it(
+    tmp_path: Path, capsys: Capture, monkeypatch: Patch
+) -> None:
     monkeypatch.chdir(tmp_path)
     made(Results(tmp_path / "mine"), step("train"), experiment="demo")
     assert main(["report", "name=demo", "paths.root=mine"]) == 0
-    assert "to log them there: toolformer runs log paths.root=mine" in caplog.text
+    shown = capsys.readouterr().err
+    assert "to log them there: toolformer runs log paths.root=mine" in shown and "toolformer ui" not in shown
     assert main(["runs", "log", "paths.root=mine"]) == 0
     assert main(["report", "name=demo", "paths.root=mine"]) == 0
-    assert "browse them with: toolformer ui paths.root=mine" in caplog.text
+    assert "browse them with: toolformer ui paths.root=mine" in capsys.readouterr().err
 
 
 def test_what_was_not_measured_is_the_last_list(report: Report, tmp_path: Path) -> None:

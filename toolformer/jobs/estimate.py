@@ -105,11 +105,10 @@ def _disk(jobs: Sequence[Job]) -> Finding:
     )
     fetched = sum(KEPT * sizes[name] for name, is_read in names.items() if is_read and not is_at_hand(name))
     parts = [
-        f"{size(kept)} for {len(trained)} trained models, {size(working)} more while one is trained"
-        if trained
-        else "",
+        f"{size(kept)} for {len(trained)} trained models" if trained else "",
+        f"{size(working)} more while one is trained" if working else "",
         f"{size(fetched)} of models to fetch" if fetched else "",
-        "below 10 KB per text or question",
+        "less than 10 kB per text or question",
         f"{size(free)} free",
     ]
     unknown = "; models of unknown size are not counted" if not all(sizes.values()) else ""

@@ -119,7 +119,10 @@ def execute(jobs: Sequence[Job], done: Mapping[str, Run] | None = None, parent: 
             if runs or not failed:  # tables of what is there, also where something failed
                 write_report(job.config, brief=len(jobs) > 1, parent=parent)
         elif failed and job.key not in {**runs, **failed}:
-            log.warning("%s: skipped, because a job whose result it reads has failed", f"{job.stage} {job.label}".strip())
+            log.warning(
+                "%s: skipped, because a job whose result it reads has failed",
+                f"{job.stage} {job.label}".strip(),
+            )
     if failed:
         raise next(iter(failed.values()))
     if len(jobs) > 1:

@@ -320,7 +320,10 @@ def _check_tokenizer(dataset: Run, model: str) -> None:
     try:
         theirs = load_tokenizer(annotator)
     except UserError:
-        log.info("train: %s annotated the texts; its tokenizer is not here, so it is not compared with the model's", annotator)
+        log.info(
+            "train: %s annotated the texts; its tokenizer is not here, so it is not compared with the model's",
+            annotator,
+        )
         return
     if not tokenizers_agree(theirs, load_tokenizer(model)):
         raise UserError(

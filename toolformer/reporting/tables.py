@@ -65,7 +65,11 @@ def report_content(evidence: Evidence, full: bool = False, overrides: Sequence[s
     parts += [figure for figure in drawn if figure not in parts]
     if annotation and annotation.examples:
         parts.append(from_run(calls(annotation), annotation.run))
-    last = [symbols(), runs(evidence), *([missing(evidence, overrides)] if full or _is_of_the_paper(evidence) else [])]
+    last = [
+        symbols(),
+        runs(evidence),
+        *([missing(evidence, overrides)] if full or _is_of_the_paper(evidence) else []),
+    ]
     parts += [table for table in last if table.rows or table.caption]
     title = "Toolformer: measured beside the paper"
     first = headline(evidence)

@@ -242,7 +242,9 @@ class Results:
         # One that did not finish, or is of another stage, is reported below.
         matches = [run for run in matches if run.stage == stage and run.status == "FINISHED"] or matches
         if not matches:
-            advice = f"name a run of `toolformer {stage}` by at least its first {SHORTEST} characters, or latest"
+            advice = (
+                f"name a run of `toolformer {stage}` by at least its first {SHORTEST} characters, or latest"
+            )
             raise UserError(f"there is no run {reference} in {self.root}; {advice}")
         if len(matches) > 1:
             raise UserError(f"{len(matches)} runs begin with {reference}; give more of its characters")

@@ -195,8 +195,8 @@ def with_batch_size(
     size = next((size for size in AUTO_BATCHES if sequences >= size * AUTO_STEPS), AUTO_BATCHES[-1])
     if rank() == 0:
         log.info(
-            "train: trainer.batch_size=auto is %d, because %d epochs of the texts without calls fill %d sequences of %d tokens",
-            *(size, epochs, sequences, settings.sequence_length),
+            "train: trainer.batch_size=auto is %d, because the texts without calls fill %d sequences of %d tokens in %d epochs",
+            *(size, sequences, settings.sequence_length, epochs),
         )
         if sequences < FEW_STEPS:
             log.warning(
