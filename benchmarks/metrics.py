@@ -55,7 +55,7 @@ def as_written(answer: str | float | Fraction) -> str:
     >>> as_written("51.0"), as_written(7.5), as_written("Paris 2.0b"), as_written(1e-7)
     ('51', '7.5', 'Paris 2.0b', '0.0000001')
     """
-    text = f"{Decimal(str(answer)):f}" if isinstance(answer, float) else str(answer)
+    text = f"{Decimal(str(answer + 0.0)):f}" if isinstance(answer, float) else str(answer)  # -0.0 is 0
     return re.sub(r"(?<=\d)\.0+$", "", text)
 
 

@@ -66,7 +66,7 @@ _SIZES = {
     "eighths": 8, "ninths": 9, "tenths": 10,
 }  # fmt: skip
 _POWER = re.compile(
-    r"(?:[eE]|\s*(?:[×·⋅*xX]|times)\s*10\s*\^\s*\{?\s*|(?P<bare>(?<=\b10)\s*\^\s*\{?\s*))(?P<exponent>[-+]?[0-9]+)\s*\}?(?!\w|\.[0-9])"
+    r"(?:[eE]|\s*(?:[×·⋅*xX]|times)\s*10\s*\^\s*\{?\s*|(?P<bare>(?<=\b10)(?<![.,]10)\s*\^\s*\{?\s*))(?P<exponent>[-+]?[0-9]+)\s*\}?(?!\w|\.[0-9])"
 )
 _MOST_EXPONENT = 300
 """Larger powers of ten, which would fill the memory, are not read."""
@@ -75,15 +75,20 @@ _WORD = re.compile(rf"[ -]?({'|'.join(_WORDS)})s?\b", re.IGNORECASE)
 _LETTERS = {"k": 3, "K": 3, "M": 6, "mn": 6, "B": 9, "bn": 9}
 _LETTER = re.compile(rf"({'|'.join(_LETTERS)})(?![^\W_])")
 _MILLIONS_OF_MONEY = re.compile(r" ?m(?![^\W_])")
+_UNITS = "one|two|three|four|five|six|seven|eight|nine"
 _ANOTHER = re.compile(
     r"(?:(?: and)? [0-9]|,? (?:and )?[0-9]+ (?:hundred|thousand|million)\b"
-    r"|,?[ -](?:and )?(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|\w+ty)\b)"
+    rf"|,?[ -](?:and )?(?:{_UNITS}|ten|eleven|twelve|\w+teen|\w+ty)\b)"
 )
 """Words that continue a number: 2 million 500 thousand, 2 thousand five hundred."""
 _UNREAD = re.compile(
     # What goes on as 1,2345 and 3,5; a date or a division; a time or ratio; 5'6; 5^2 and 5±1; a date; 1_00; 4c2; 10 k.
-    r"[.,][0-9]|/-?[0-9]|:[0-9]| : [0-9]|['\u2019\u2032][0-9]|\s*(?:\^|±|\+/-)|-[0-9]+[-/][0-9]|_[0-9]|[eE][-+][0-9]"
-    r"|(?![xX])[^\W\d_]+[0-9]| [kK](?!\w)"
+    r"[.,][0-9]|/-?[0-9]|:[0-9]| : [0-9]|['`\u00b4\u2018\u2019\u2032][0-9]|\s*(?:\^|±|\+/-)|-[0-9]+[-/][0-9]|_[0-9]|[eE][-+][0-9]"
+    r"|(?![xX])[^\W\d_]+[0-9]| [kK](?!\w)| E ?[0-9]|E [0-9]"
+    # 10..12 and 10 ~ 12; 5 squared; 5 and three quarters; 5 point 3.
+    r"|(?:\.{2,3}|\u2026)[0-9]|\s?[~\u301c]\s?[0-9]|\s+(?:squared|cubed|to the (?:\w+ )?power)\b"
+    rf"|[ -]and[ -](?:(?:an?|{_UNITS})[ -](?:half|thirds?|quarters?|fourths?|{'|'.join(_SIZES)})\b|half\b(?! of| the))"
+    rf"| point (?:[0-9]|oh\b|zero\b|(?:{_UNITS})\b)"
     # A root, a function or a constant of LaTeX; sizes that are not read; thousandths.
     r"|\s?\\(?:sqrt|pi|log|ln|exp|sin|cos|tan|binom)\b| ?(?:[Mm]io|[Mm]rd|mil)\b| ?[a-z]+(?:dred|sand|llion)ths?\b"
 )

@@ -46,18 +46,22 @@ def answers_of(doc: Doc) -> list[str]:
 
 
 def _is_answer(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return is_number or (isinstance(value, str) and bool(value.strip()))
+    is_number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    return (is_number and not isinstance(value, bool)) or (isinstance(value, str) and bool(value.strip()))
 
 
 def _is_list(text: str) -> bool:
-    """Whether a text is a list or an object in JSON or Python, as tables write them."""
-    if text.strip()[:1] not in ("[", "{"):
-        return False
+    """Whether a text is a list or an object in JSON or Python, or NumPy's array, as tables write them."""
+    text = text.strip()
+    if text[:1] not in ("[", "{", "("):
+        return text.startswith("array([")
     for read in (json.loads, ast.literal_eval):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-            read(text.strip())
-            return True
+            value = read(text)
+            # (1, 2) is a point.
+            return isinstance(value, list | dict | set) or (
+                isinstance(value, tuple) and any(isinstance(part, str) for part in value)
+            )
     return False
 
 

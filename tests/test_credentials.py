@@ -23,6 +23,7 @@ from toolformer.tools.user.endpoint import EndpointGenerator
 from toolformer.tools.user.functions import FunctionTool
 
 SECRET = "hunter2swordfish"
+KEY = f"AIza{SECRET}-Xy_1"
 ADDRESS = f"http://me:{SECRET}@127.0.0.1:9/v1/completions?api_key={SECRET}&api-version=2#{SECRET}"
 
 
@@ -114,6 +115,24 @@ def test_errors_of_others_name_no_key() -> None:
         f"https://h/bot123:{SECRET}/x",
         f"url: /bot123:{SECRET}/x",
         f"https://h/sk-{SECRET}/x",
+        f"key={KEY}",
+        f"no key: {KEY}, sorry",
+        f"key={'0a' * 16}{SECRET}"[:36] + f" mysql -h db -p{SECRET} -e x",
+        f"mysqldump -p{SECRET}",
+        f"sshpass -p {SECRET} ssh h",
+        f"-----BEGIN RSA PRIVATE KEY-----\nMII{SECRET}\n-----END RSA PRIVATE KEY----- and",
+        f"-----BEGIN PRIVATE KEY-----MII{SECRET}",
+        f"a: 1\nprivateKey: |\n  MII\n\n  {SECRET}\nb: 2",
+        f"- privateKey: >-\n    MII\n    {SECRET}\n  b: 2",
+        f"privateKey: | MII {SECRET}",
+        f"glpat-{SECRET}",
+        f"xoxb-123456789012-{SECRET}",
+        f"AIza{SECRET * 2}",
+        f"npm_{SECRET * 2}",
+        f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.{SECRET}",
+        f"<password>{SECRET}</password>",
+        f"sv=1&sig={SECRET}",
+        f"[('a', 'b'), (b'authorization', b'Basic {SECRET}')]",
     ):
         assert SECRET not in str(masked({"a": text})) and SECRET not in str(masked({text: 1}))
         assert SECRET not in without_credentials(text)
@@ -121,8 +140,15 @@ def test_errors_of_others_name_no_key() -> None:
                  "tool.x.api_key: must be a text", "at 127.0.0.1:80/a@b", "pin_memory = true", 'see "tokens": 3', "missing args: 'x'",
                  "pass: 3 of 5", "bearer authentication required", "cert.pem: [Errno 2] No such file", "{'key': 'decoding.k'}",
                  "no API key provided: see docs", "hf_model_name_or_path_2", "sk-learn is old", "why?a=3", "x => y",
-                 "-u http://h", "f(signature=int)"):  # fmt: skip
+                 "-u http://h", "f(signature=int)", "key=tool.roman.max_positions", "key: fd31cec4d9a01b77", "mysql is slow - please wait",
+                 "-----BEGIN PUBLIC KEY-----", "<key>a1</key>",
+                 "expected one of ('api_key', 'password')", "a <token> b </token>", "x&y=1", "AKIA is a name", "a table: | token |"):  # fmt: skip
         assert without_credentials(text) == text
+
+
+def test_only_the_lines_of_a_secret_are_masked() -> None:
+    assert without_credentials(f"a: 1\n- privateKey: |\n    MII\n\n    {SECRET}\n  b: 2") == "a: 1\n- privateKey: ***\n  b: 2"
+    assert without_credentials(f"mysql -p{SECRET} -h h") == "mysql -p*** -h h"
 
 
 def test_a_connection_string_shows_what_is_no_secret() -> None:
@@ -142,6 +168,8 @@ def test_a_secret_after_its_option_is_masked() -> None:
         "-u",
         "http://h",
     ]
+    assert masked(["/bin/mysql", "-h", "h", f"-p{SECRET}", "-e"]) == ["/bin/mysql", "-h", "h", "***", "-e"]
+    assert masked(["sshpass", "-p", SECRET, "ssh"]) == ["sshpass", "-p", "***", "ssh"]
     assert masked(["-password", SECRET, "--max-tokens", 3]) == ["-password", "***", "--max-tokens", 3]
 
 
@@ -161,6 +189,16 @@ def test_many_addresses_are_masked_in_linear_time() -> None:
         "/bot1" * 60_000,
         "?key" * 70_000,
         "token =>" * 50_000,
+        "mysql " * 70_000,
+        "<pw>" * 70_000,
+        "<pw>a" * 70_000,
+        "&a" * 70_000,
+        "('a', '" * 50_000,
+        "eyJ" * 50_000,
+        "eyJ-" * 50_000,
+        "-----BEGIN PRIVATE KEY-----" * 20_000,
+        "api_key: |\n" * 50_000,
+        "api_key: |\n " * 50_000,
     ):
         without_credentials(text)
     for end, shown in (("", ""), ("?key=x", "?key=***"), ("#x", "#***")):

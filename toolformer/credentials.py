@@ -42,6 +42,9 @@ _USER = re.compile(r"""(?<![\w.+-])[\w.+-]{1,64}:(?:[^\s@/\\"'<>(){}\[\]]{1,256}
 """User and password before a host, without a scheme."""
 _LOGIN = re.compile(r"(?<!\S)((?:-u|--user|--proxy-user)[ =])([^\s:/]+:(?!/)\S+)")
 """User and password after curl's option for them."""
+_CLIENT = r"(?:mysql\w*|mariadb[\w-]*|sshpass)"
+_OPTION_P = re.compile(rf"(\b(?:{_CLIENT}\b[^\n|;&]{{0,200}}?\s-p|sshpass\s+-p\s+))(\S+)")
+"""A password after the option `-p` of these programs, without a blank."""
 _NAME = re.compile(
     r"""(?<![\w.?&-])(?P<quote>(?:\\?["'])?)(?P<name>-{0,2}[A-Za-z_][\w.-]*+)(?P=quote)(?P<sign>[ \t]*+(?:=>|[=:])[ \t]*+|(?<!["'])[ \t]++)"""
 )
@@ -61,9 +64,21 @@ _ANNOUNCED = re.compile(
 )
 """A token after `Bearer`, `x-api-key` or `API key provided:`."""
 _KEY = re.compile(
-    r"(?<![\w-])(?:sk-(?=[\w-]*\d)[\w-]{16,}|(?:hf|gh[a-z])_[A-Za-z0-9]{16,}|github_pat_\w{16,})|(?<=/bot)\d{1,20}:[\w-]{8,}"
+    r"(?<![\w-])(?:sk-(?=[\w-]*\d)[\w-]{16,}|(?:hf|gh[a-z])_[A-Za-z0-9]{16,}|github_pat_\w{16,}|(?:glpat|xox[a-z])-[\w-]{16,}"
+    r"|npm_[A-Za-z0-9]{32,}|pypi-Ag[\w-]{32,}|AIza[\w-]{32,}|AKIA[0-9A-Z]{16}(?!\w)|eyJ[\w-]{12,512}\.[\w-]{12,}\.[\w-]{8,})"
+    r"|(?<=/bot)\d{1,20}:[\w-]{8,}"
 )
-"""What is a key by its own form: those of OpenAI and others, of Hugging Face, of GitHub, and of Telegram in a path."""
+"""What is a key by its own form: those of OpenAI, Hugging Face, GitHub, GitLab, Slack, npm, PyPI, Google, AWS, of Telegram in a path, and
+JSON web tokens."""
+_ELEMENT = re.compile(r"(<([A-Za-z_][\w.-]{0,80})>)[^<>\s]+(?=</\2>)")
+_FIELD = re.compile(r"(?<=[&?])([\w.-]+=)[^&\s\"'<>]+")
+_PAIR = re.compile(rf"""([(\[]\s*+b?(["'])([A-Za-z_][\w.-]*+)\2,\s*+b?(["']))(?:(?!\4)[^\n]){{1,2000}}(?=\4\s*[)\]])""")
+"""Other forms of a name and its value: `<name>value</name>`, `&name=value`, `('name', 'value')`."""
+_PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+_RANDOM = re.compile(r"((?=[\w-]*\d)(?=[\w-]*[a-z])(?=[\w-]*[A-Z])[\w-]{20,}|[0-9a-f]{32,})(?=[.,;:)]*(?:\s|\Z))")
+"""What is a key after `key=`, which may also be the name of a setting."""
+_BLOCK = re.compile(r"[|>][-+\d]{0,2}[ \t]*\n|\|[-+\d]{0,2} |>[-+]\d? ")
+"""The sign of YAML before a text of several lines, or before what were lines."""
 _CLOSING = {"(": ")", "<": ">", "[": "]"}
 
 
@@ -97,7 +112,7 @@ def masked(value: Any, secret: bool = False, digest: bool = False) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         before = [None, *value]  # --api-key, K
         return [
-            masked(item, secret or _is_option(option) or _is_login(option, item), digest)
+            masked(item, secret or _is_option(option) or _is_login(before[1], option, item), digest)
             for option, item in zip(before, value, strict=False)
         ]
     if value is None or value == "" or (isinstance(value, bool | int | float) and not secret):
@@ -121,9 +136,13 @@ def _is_option(word: object) -> bool:
     return isinstance(word, str) and bool(re.fullmatch(r"--?[\w.-]+", word)) and is_secret(word)
 
 
-def _is_login(option: object, word: object) -> bool:
-    """Whether two words of a command give a user and password."""
-    return isinstance(option, str) and isinstance(word, str) and bool(_LOGIN.match(f"{option} {word}"))
+def _is_login(program: object, option: object, word: object) -> bool:
+    """Whether a word of a program's command gives a password, by itself or after the one before it."""
+    if not isinstance(word, str):
+        return False
+    line = f"{program} {option} {word}"
+    after_p = _OPTION_P.search(line)
+    return bool(_LOGIN.match(f"{option} {word}") or (after_p and after_p.end() == len(line)))
 
 
 def masked_address(address: str, mark: str = "") -> str:
@@ -187,7 +206,7 @@ def without_credentials(text: str, mark: str = "") -> str:
     Args:
         mark: goes where a user and password were.
     """
-    text = _LOGIN.sub(rf"\g<1>{MASK}", text)
+    text = _OPTION_P.sub(rf"\g<1>{MASK}", _LOGIN.sub(rf"\g<1>{MASK}", _PEM.sub(MASK, text)))
     return _named_masked(_USER.sub(mark, _addresses_masked(text, mark)))
 
 
@@ -202,7 +221,17 @@ def _named_masked(text: str) -> str:
     text = _ANNOUNCED.sub(
         lambda token: token[0] if _is_known(token[2]) else f"{token[1]}{MASK}", "".join(parts)
     )
+    for form, name in ((_ELEMENT, 2), (_FIELD, 1), (_PAIR, 3)):
+        text = form.sub(lambda found, n=name: _other_form_masked(found, n), text)
     return _KEY.sub(MASK, text)
+
+
+def _other_form_masked(found: re.Match[str], group: int) -> str:
+    """A name and its value in another form, of which the first group stays; `('api_key', 'name')` is a list of names."""
+    name, value = found[group].removesuffix("="), found[0].removeprefix(found[1])
+    is_value = found.re is not _PAIR or re.search(r"\d", value)
+    is_masked = name != "key" and is_secret(name) and is_value and not _is_known(value)
+    return f"{found[1]}{MASK}" if is_masked else found[0]
 
 
 def _secret_after(match: re.Match[str]) -> tuple[int, int] | None:
@@ -213,14 +242,17 @@ def _secret_after(match: re.Match[str]) -> tuple[int, int] | None:
         return None
     if last in SECRETS and sign != "=":  # "missing args: 2"
         return None
+    if name == "key" and not is_quoted:  # "expected key=value"
+        key = _RANDOM.match(text, match.end())
+        return key.span(1) if key else None
     value = _VALUE.match(text, match.end())
-    if not value:
+    if not value or (name == "key" and not re.fullmatch(_TOKEN, value["quoted"] or "")):
         return None
-    if name == "key" and not (is_quoted and re.fullmatch(_TOKEN, value["quoted"] or "")):
-        return None  # "expected key=value"
     start, end = value.span("quoted" if value["quoted"] else "plain")
     if value["plain"] and not is_quoted:
-        if last.lower().endswith(_HEADERS):
+        if sign == ":" and (block := _BLOCK.match(text, start)):
+            end = _end_of_block(text, match.start(), block)
+        elif last.lower().endswith(_HEADERS):
             end = _end_of_line(text, start)
         elif sign == ":" and _is_prose(last, text[start:end], text[end : end + 1] in ("", "\n")):
             return None
@@ -234,6 +266,18 @@ def _secret_after(match: re.Match[str]) -> tuple[int, int] | None:
 def _end_of_line(text: str, start: int) -> int:
     end = text.find("\n", start)
     return len(text) if end < 0 else end
+
+
+def _end_of_block(text: str, name: int, sign: re.Match[str]) -> int:
+    """Where a text of several lines ends in YAML: its lines are indented more than its name."""
+    if not sign[0].endswith("\n"):
+        return _end_of_line(text, sign.end())
+    line = text[text.rfind("\n", 0, name) + 1 : name]
+    further = re.compile(rf"[ \t]*\n| {{{len(line) - len(line.lstrip(' -')) + 1}}}.*\n?")
+    end = start = sign.end()
+    while block := further.match(text, end):
+        end = block.end()
+    return start + len(text[start:end].rstrip())
 
 
 def _is_prose(name: str, value: str, is_last: bool) -> bool:

@@ -28,6 +28,7 @@ from toolformer.benchmarks.metrics import as_number, number_in, score_first_word
         # Words for large numbers.
         (" 10k", "10000"), (" 1.2 million", "1200000"), (" 5 hundred thousand", "500000"), (" $1.5m", "1500000"), (" 1.5m", "3/2"),
         (" 2 and a half million", "2500000"), (" 3bn", "3000000000"), (" 2 lakh", "200000"), (" 2 dozen", "2"),
+        (" 5 and half of them", "5"), (" 5 points", "5"), (" 5... 3", "5"), (" 5 and third place", "5"),
         # Separators.
         (" 1.234.567", "1234567"), (" 1.234,5", "2469/2"), (" 1_000", "1000"), (" 1{,}234", "1234"), (" 1\\,234", "1234"),
         # Markup.
@@ -47,7 +48,9 @@ def test_a_number_is_read_whole(completion: str, value: str) -> None:
         " 3-5", " 3\u20135", " 3 \u2013 5", " $3-$5", " 3%-5%", " 3 to 5", " 3 cm to 5 cm", " between 3 and 5", " 12:30", " 2:1", " 2 : 1",
         " 3/4/2020", " 2020-05-14", " 1.2.3", " 192.168.1.1", " 5'6\"", " 0x1F", " 4c2", " \u00b15", " 5 \u00b1 1", " x - 5", " Total - 5",
         " --5", " 5^2", " 2\u00b3", " 10^x", " 1e400", " 1e5.5", " 1,2345", " 3,5", " 5,000,00", " 10 000", " 1 234 567", " 10 k",
-        " 2 million 500 thousand", " x/2", " 555-1234", " 3-1/2",
+        " 2 million 500 thousand", " x/2", " 555-1234", " 3-1/2", " 1`000", " 1\u00b4000", " 1\u2018000", " 5 squared", " 5 to the power of 2",
+        " 5 to the 2nd power", " 5 and three quarters", " 2-and-a-half", " 5 and half", " 5 point 3", " 5 point five", " 10..12", " 10\u202612",
+        " 10 ~ 12", " 10\uff5e12", " 1.5 E3", " 1.5E 3", " 5.10^3",
     ],
 )  # fmt: skip
 def test_digits_without_one_value_are_no_number(completion: str) -> None:

@@ -49,6 +49,8 @@ def test_every_wording_asks_the_same_in_other_words(context: str, text: str, kin
     [
         (tasks.answer_in_5_words, {"id": "7", "answers": [["Paris"]]}, r"the row '7': field `answers` is \[\['Paris'\]\]; it must be"),
         (tasks.answer_in_20_words, {"id": "7", "answers": [True]}, "the row '7': field `answers` is"),
+        (tasks.answer_in_5_words, {"id": "7", "answers": "('Paris', 'City of Paris')"}, "the row '7': field `answers` is a list written as a text"),
+        (tasks.answer_in_5_words, {"id": "7", "answers": "array(['Paris'], dtype=object)"}, "field `answers` is a list written as a text"),
         (tasks.math_score, {"id": "7", "answer": "five"}, "the row '7': the answer 'five' is not a number; fix the row"),
         (tasks.math_score, {"id": "7", "answer": "3-5"}, "the answer '3-5' is not a number"),
     ],
@@ -66,6 +68,9 @@ def test_a_row_without_a_right_answer_is_one_line(score: Any, doc: dict[str, Any
         (-2.5e16, "-25000000000000000"),
         (["[1, 2]"], "[1, 2]"),
         ("{x", "{x"),
+        ("(1, 2)", "(1, 2)"),
+        (10**400, f"1{400 * '0'}"),
+        (-0.0, "0"),
     ],
 )
 def test_an_answer_is_as_people_write_it(answer: Any, text: str) -> None:

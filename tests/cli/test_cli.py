@@ -29,6 +29,18 @@ from toolformer.results import Folder, Results, RunInfo
 from toolformer.step import Step
 
 
+SHAPES = '''
+def area(width: float, height: float) -> float:
+    """Compute the area of a rectangle."""
+    return width * height
+
+
+def side(area: float) -> float | None:
+    """Compute the side of a square."""
+    return None
+'''
+
+
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: Patch) -> Path:
     monkeypatch.setenv("TOOLFORMER_RUNS", str(tmp_path / "runs"))
@@ -109,6 +121,8 @@ def test_what_is_small_is_small_by_name() -> None:
     [
         (["evalute"], "there is no command 'evalute' (did you mean evaluate?)"),
         (["demo", "--plna"], "unrecognized arguments: --plna (did you mean --plan?); see toolformer demo --help"),
+        (["help", "decoding.k", "seed"], "help: it takes one key, group or command, and 'seed' is a second one"),
+        (["help", "--no"], "there is no key, group or command '--no'"),
         (["help", "decoding.kk"], "there is no key, group or command 'decoding.kk' (did you mean decoding.k?)"),
         (["tool", "calculator", "1 + 1", "tols=[qa]"], "'tols=[qa]' is neither a key of the configuration nor"),
         (["ui", "--port", "0"], "--port is 0; it must be 1 to 65535"),
@@ -201,6 +215,25 @@ def test_a_tool_by_hand(capsys: Capture) -> None:
     assert main(["tool", "calculator", "-5 + 2"]) == 0 and capsys.readouterr().out == "-3\n"
     assert main(["tool", "calculator", "two"]) == 1
     assert capsys.readouterr() == ("", "toolformer: calculator gave no result: invalid expression\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        (["calculator"], 2, "calculator gave no result: "),
+        (["area"], 2, "area gave no result: argument width is missing"),
+        (["area", "width=2"], 2, "argument height is missing"),
+        (["area", "wide=2", "height=3"], 2, "it has no argument wide (did you mean width?), it takes width, height"),
+        (["side", "aera=4"], 2, "it has no argument aera (did you mean area?), it takes area"),
+        (["side", "4"], 1, "side gave no result: no answer\n"),
+    ],
+)  # fmt: skip
+def test_a_wrong_argument_of_a_tool_is_named(
+    words: list[str], code: int, reason: str, place: Path, capsys: Capture
+) -> None:
+    (place / "shapes.py").write_text(SHAPES)
+    assert main(["tool", *words, f"tool_sources=[{place / 'shapes.py'}]"]) == code
+    assert reason in capsys.readouterr().err
 
 
 def test_configuration_and_commands_are_explained(capsys: Capture) -> None:
@@ -302,6 +335,18 @@ def test_runs_are_listed_by_name_and_with_their_lineage(place: Path, capsys: Cap
     table = capsys.readouterr().out
     rows = [table.index(step.key()[:8]) for step in (data, model)]
     assert rows == sorted(rows) and "result" in table and "other data" not in table
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["clea"], "there is no run clea (did you mean clean?); toolformer runs lists them"),
+        (["clean", "abc123"], "runs clean: it takes no run; leave abc123 out"),
+    ],
+)
+def test_what_runs_cannot_do_is_one_line(words: list[str], said: str, place: Path, refused: Refused) -> None:
+    (place / "runs").mkdir()
+    assert said in refused("runs", *words)
 
 
 def test_a_folder_without_runs_is_named(place: Path, capsys: Capture) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -259,6 +260,16 @@ def test_the_same_weights_in_two_formats_are_read(kinds: tuple[str, str], copied
     save_file(stored, copied / "model.safetensors", {"format": "pt"})
     torch.save(other, copied / "pytorch_model.bin")
     LanguageModel.from_pretrained(copied)
+
+
+def test_what_is_compared_with_nothing_is_read_once(copied: Path, monkeypatch: Patch) -> None:
+    weights = load_file(copied / "model.safetensors")
+    (copied / "model.safetensors").unlink()
+    torch.save(weights, copied / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    read = Mock(wraps=torch.load)
+    monkeypatch.setattr(torch, "load", read)
+    LanguageModel.from_pretrained(copied)
+    assert read.call_count == 1
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])

@@ -123,7 +123,7 @@ def test_articles_come_clean_and_a_broken_file_is_one_line(articles_file: Path) 
         "Hello {{ user.name }}", "an empty text is '' and a quote 'It''s'", "== compares and === compares ==", "Option<A>",
         "path::Section::::y", "a List<Source> of it", "cp <source> <target>", "ln -s <source> <link>", "a Vec<p> here", "use </p> here",
         "The `<p>` tag ends with `</p>`", "x[[y]] <- '' and {{x}}", "def f(): '''hello''' + ''", "m = [[1, 2]]; '''doc'''; ''",
-        "x = [[a long text]] .. ''", "``` <b>x</b> {{y}} ```", "`== x ==`",
+        "x = [[a long text]] .. ''", "``` <b>x</b> {{y}} ```", "`== x ==`", "'''doc''' [[link]] {{x}}", "[[Note]] on {{date}}",
     ],
 )  # fmt: skip
 def test_what_only_looks_like_markup_is_text(text: str) -> None:
@@ -136,6 +136,12 @@ def test_what_only_looks_like_markup_is_text(text: str) -> None:
         ("<b>bold</b> &amp; <A HREF='x'>link</A><br/>new", "bold & link new"),
         ("== History ==\n'''Danube''', a ''river'' {{note}}", "History Danube , a river"),
         ("'''Danube''' is a [[river]] {{note}}", "Danube is a [[river]]"),
+        ("== Use ==\n'''doc'''\nprint(f'{{x}}', '')", "Use '''doc''' print(f'{{x}}', '')"),
+        ("== Use ==\n[[Note]] {{x}} ''", "Use [[Note]] {{x}} ''"),
+        (
+            "The '''sum''' of [[a]] {{b}}: <math>{{x}}</math>, <nowiki>''</nowiki>, <code a=b>{{y}}</code>",
+            "The sum of [[a]] : {{x}} , '' , {{y}}",
+        ),
         ("<p>one</p><p>two<br>three", "one two three"),
         ("Section::::History.\nBULLET::::- one", "History. one"),
         ("the block &lt;div&gt;", "the block <div>"),

@@ -8,7 +8,7 @@ from shutil import copytree
 
 import pytest
 
-from tests.build import OTHER_DOCUMENT, German
+from tests.build import OTHER_DOCUMENT, German, Patch
 from tests.servers.completions import Completions
 from toolformer.errors import UserError
 from toolformer.jobs import instantiate, steps
@@ -232,6 +232,10 @@ def test_the_data_of_a_function_decides(tmp_path: Path, changed: str | None) -> 
         ('Path(__file__).parent.glob("*.csv")', "stock.csv"),
         ('Path(__file__).with_suffix(".csv").open()', "shop.csv"),
         ('open(__file__.replace(".py", ".json"))', "shop.json"),
+        ('open(f"{os.path.dirname(__file__)}/stock.csv")', "stock.csv"),
+        ('open(os.path.dirname(__file__) + "/data/stock.csv")', "data/stock.csv"),
+        ('open(os.fsencode(__file__).replace(b"shop.py", b"stock.csv"))', "stock.csv"),
+        ('Path(__file__).with_name("stock").with_suffix(".csv").open()', "stock.csv"),
     ],
 )
 def test_data_that_a_source_lists_or_names_after_itself_decides(
@@ -248,6 +252,19 @@ def test_data_that_a_source_lists_or_names_after_itself_decides(
             f'def shelf(item: str) -> str:\n    """Look up.\n\n    >>> shelf("a")\n    1\n    """\n{reading}'
         )
         keys.append(annotation_key("shelf", f"tool_sources=[{tmp_path}/{folder}/shop.py]"))
+    assert keys[0] != keys[1]
+
+
+def test_data_in_the_working_directory_decide(tmp_path: Path, monkeypatch: Patch) -> None:
+    keys = []
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        (folder / "tools").mkdir(parents=True)
+        (folder / "stock.csv").write_text(folder.name)
+        (folder / "tools" / "shop.py").write_text(
+            'def shelf(item: str) -> str:\n    """Look up.\n\n    >>> shelf("a")\n    1\n    """\n    return open("stock.csv").read()\n'
+        )
+        monkeypatch.chdir(folder)
+        keys.append(annotation_key("shelf", "tool_sources=[tools/shop.py]"))
     assert keys[0] != keys[1]
 
 

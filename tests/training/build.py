@@ -96,6 +96,7 @@ def build_config(name: str, **more: Any) -> Any:
         "llama4_text": {**grouped, **experts, **chunks},
         "falcon_h1": {**grouped, **mamba, "mamba_d_ssm": 32},
         "jamba": {**grouped, **layers, "mamba_d_state": 8, "mamba_dt_rank": 4},
+        "lfm2": {**grouped, "layer_types": ["conv", "full_attention"]},
         "mamba": {**wide, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 8},
         "gpt_neox": common,
         "gpt_neo": {

@@ -125,6 +125,12 @@ def test_a_small_leak_is_a_leak() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_leak_into_a_few_tokens_is_a_leak(dtype: torch.dtype) -> None:
+    """LFM2's convolutions read two tokens of the document before."""
+    assert Probe(build_model("lfm2").to(dtype), 512, rows=1).isolation() == "single"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rounding_is_not_a_leak(dtype: torch.dtype) -> None:
     assert Probe(build_model("mixtral").to(dtype), CONTEXT, rows=2).isolation() == "positions"
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from toolformer.jobs.config import Config
     from toolformer.jobs.job import Job
     from toolformer.results import Run
+    from toolformer.tools.base import Tool
 
 log = logging.getLogger(__name__)
 
@@ -73,10 +74,12 @@ def tool(arguments: list[str]) -> int:
     inputs = verbatim + [
         text for text in texts if text not in settings or text.partition("=")[0] in parameters
     ]
-    (result,) = tool.run([_call_input(inputs, parameters)], [Document("command line", "")])
+    call = _call_input(inputs, parameters)
+    (result,) = tool.run([call], [Document("command line", "")])
     if result.text is None:
-        print(f"toolformer: {options.name} gave no result: {printable(result.reason or '')}", file=sys.stderr)
-        return 1
+        reason = f"{result.reason}{_unknown_argument(inputs, parameters)}"
+        print(f"toolformer: {options.name} gave no result: {printable(reason)}", file=sys.stderr)
+        return 1 if _can_be_called(tool, call) else 2
     print(printable(result.text))
     return 0
 
@@ -142,6 +145,27 @@ def _call_input(inputs: Sequence[str], parameters: Sequence[str]) -> str:
             hint = near(name, parameters) or (f"; it takes {', '.join(parameters)}" if parameters else "")
             raise UserError(f"tool: {text!r} is neither a key of the configuration nor an argument{hint}")
     return ", ".join(parts)
+
+
+def _unknown_argument(inputs: Sequence[str], parameters: Sequence[str]) -> str:
+    """A hint for a call without a result that begins with `name=`, where the tool has other arguments."""
+    begins = re.match(r"([A-Za-z_]\w*)=(?!=)", "".join(inputs[:1]))
+    if not parameters or not begins or begins[1] in parameters:
+        return ""
+    return f"; it has no argument {begins[1]}{near(begins[1], parameters)}, it takes {', '.join(parameters)}"
+
+
+def _can_be_called(tool: Tool, call: str) -> bool:
+    """Whether a tool takes an input, with or without a result."""
+    from toolformer.tools.user.arguments import ArgumentError, bind
+
+    if tool.parameters is None:
+        return bool(call)
+    try:
+        bind(call, tool.parameters)
+    except ArgumentError:
+        return False
+    return True
 
 
 def _literal(value: str) -> str:

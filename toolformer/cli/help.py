@@ -23,9 +23,11 @@ def main(arguments: list[str]) -> int:
     """Prints what a key, a group of keys or a command means; returns the exit code."""
     from toolformer.cli import COMMANDS, main
 
-    if len(arguments) != 1 or arguments[0].startswith("-"):
+    if not arguments or {"-h", "--help"} & {*arguments}:
         print("usage: toolformer help KEY, GROUP or COMMAND\n")
         return main([])
+    if len(arguments) > 1:
+        raise UserError(f"help: it takes one key, group or command, and {arguments[1]!r} is a second one")
     name = arguments[0].partition("=")[0]
     if name in {*STAGES, *COMMANDS} - {"help"}:
         return main([name, "--help"])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolformer.cli.parser import Parser, configured, console
 from toolformer.credentials import printable
-from toolformer.errors import UserError
+from toolformer.errors import UserError, near
 from toolformer.progress import size
 from toolformer.results import Results, Run
 from toolformer.results.run import RUN_STEPS, STATUSES, headline_metrics
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from toolformer.jobs.config import Config
 
+_ACTIONS = ("log", "clean")
 MOST_FIGURES = 6
 """Figures of a run in the table; `--json` has all."""
 
@@ -48,7 +49,9 @@ def main(arguments: list[str]) -> int:
     results.check_root()
     if names[:1] == ["log"]:
         return _log(config, results, names[1:])
-    if names == ["clean"]:
+    if names[:1] == ["clean"]:
+        if names[1:]:
+            raise UserError(f"runs clean: it takes no run; leave {names[1]} out")
         return _clean(results, options.yes)
     is_named = any(override.startswith(("name=", "experiment=")) for override in overrides)
     _list(results, names, options, config.name if is_named else None)
@@ -123,7 +126,7 @@ def _find_run(runs: Sequence[Run], reference: str) -> Run:
     matches = [run for run in runs if run.id.startswith(reference)]
     if len(matches) != 1:
         count = f"{len(matches)} runs begin with" if matches else "there is no run"
-        raise UserError(f"runs: {count} {reference}; toolformer runs lists them")
+        raise UserError(f"runs: {count} {reference}{near(reference, _ACTIONS)}; toolformer runs lists them")
     return matches[0]
 
 

@@ -114,12 +114,15 @@ def _check_formats_agree(folder: Path, name: str) -> None:
     cannot be read, or has no weight in common but for a prefix of the names, is not a second set.
     """
     files = list(chain.from_iterable(_sets_of_weights(folder).values()))
+    loaded = [file for file in files if file.suffix == ".safetensors"]
+    if not loaded:
+        return
     others: dict[str, tuple[torch.Tensor, Path]] = {}
     with suppress(OSError, RuntimeError, ValueError, EOFError, AttributeError, pickle.UnpicklingError):
         for file in (file for file in files if file.suffix == ".bin"):
             weights = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zipfile(file))
             others |= {key: (weight, file) for key, weight in weights.items()}
-    for file in (file for file in files if others and file.suffix == ".safetensors"):
+    for file in loaded if others else ():
         with suppress(OSError, SafetensorError), safe_open(file, "pt") as stored:
             for key, other_key in _same_names(list(stored.keys()), list(others)).items():
                 other, other_file = others[other_key]

@@ -11,6 +11,7 @@ import ast
 import functools
 import glob
 import logging
+import os
 import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -202,27 +203,30 @@ def _file_at(text: str, folder: Path | None = None) -> list[Path]:
 
 @functools.cache
 def data_files(source: Path) -> list[Path]:
-    """The files beside a Python source, or below a folder beside it, that its text constants name: `"stock.csv"`.
+    """The files beside a Python source, or below a folder beside it, that its text constants name: `"stock.csv"`, or `"/stock.csv"` of
+    f"{folder}/stock.csv". Those with a name such as `"stock.csv"` that are not there, but in the working directory, too.
 
-    Also the file that has the source's name with a constant such as `".csv"` at its end, and, in a source that lists folders
-    (`iterdir`, `glob`, ...), all files of the folders that its constants name and those that match them (`"*.csv"`). A name
-    that is put together otherwise while it runs is not found.
+    Also the files that have the source's name, or one of its constants, with a constant such as `".csv"` at its end, and, in a source
+    that lists folders (`iterdir`, `glob`, ...), all files of the folders that its constants name and those that match them
+    (`"*.csv"`). A name that is put together otherwise while it runs is not found.
     """
     try:
         tree = ast.parse(source.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     nodes = list(ast.walk(tree))
-    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    constants = (node.value for node in nodes if isinstance(node, ast.Constant))
+    texts = [os.fsdecode(value) for value in constants if isinstance(value, str | bytes)]
+    texts += [text.lstrip("/") for text in texts]
     names = [text for text in dict.fromkeys(texts) if 0 < len(text) < 256 and "\n" not in text]
     called = {getattr(node, "attr", getattr(node, "id", None)) for node in nodes}
     folders = list(_folders(source.parent, names))
-    found = {
-        path for folder in (source.parent, *folders) for name in names for path in _file_at(name, folder)
-    }
-    found.update(
-        path for name in names if name[0] == "." for path in _file_at(f"{source.stem}{name}", source.parent)
-    )
+    suffixes = [name for name in names if name[0] == "." and name[1:].isalnum()]
+    names += [f"{stem}{suffix}" for stem in (source.stem, *names) for suffix in suffixes]
+    found: set[Path] = set()
+    for name in names:
+        beside = [path for folder in (source.parent, *folders) for path in _file_at(name, folder)]
+        found.update(beside or (path.absolute() for path in _file_at(name) if path.suffix))
     if called & _LISTING:
         found.update(_listed(source, folders, [name for name in names if "*" in name]))
     return sorted(path for path in found if path.resolve() != source.resolve())

@@ -85,6 +85,9 @@ def test_the_same_texts_as_the_model_itself(
             "<|START_THINKING|>Who?<|END_THINKING|><|START_RESPONSE|>Marie Curie<|END_RESPONSE|>",
             "Marie Curie",
         ),
+        ("analysisWho? Marie.assistantfinalMarie Curie", "Marie Curie"),
+        ("<unused94>thought\nWho?<unused95>Marie Curie", "Marie Curie"),
+        ("analysis of the assistantfinal", "analysis of the assistantfinal"),
         ("The tag <think> opens a thought", "The tag <think> opens a thought"),
         ("Between <think> and </think> it thinks", "Between <think> and </think> it thinks"),
         ("The <answer> of 2 < 3", "The <answer> of 2 < 3"),
@@ -106,6 +109,7 @@ def test_the_answer_follows_the_thought(server: Completions, content: Any, text:
         ({"content": None, "reasoning": "The user asks"}, "is still thinking at the limit of tokens"),
         ({"content": "<|begin_of_thought|>Marie"}, "is still thinking at the limit of tokens"),
         ({"content": "<think>Marie?</think>\n<thinking>Or"}, "is still thinking at the limit of tokens"),
+        ({"content": "analysisThe user asks"}, "is still thinking at the limit of tokens"),
         ({"content": "<think>Marie?</think>"}, "is still thinking at the limit of tokens"),
         ({"content": ""}, "writes nothing up to the limit of tokens"),
     ],
@@ -116,6 +120,14 @@ def test_a_thought_without_an_answer_is_a_fault(
     server.script = [completion({"message": message, "finish_reason": "length"})]
     url = server.url.replace("/v1/completions", CHAT)
     assert EndpointGenerator(url, "tiny", tries=1)(["Who?"], 12, ("\n",)) == [fault(f"endpoint {reason}")]
+
+
+def test_a_call_of_a_function_is_no_answer(server: Completions) -> None:
+    message = {"content": None, "tool_calls": [{"type": "function", "function": {"name": "look_up", "arguments": "{}"}}]}
+    server.script = [completion({"message": message, "finish_reason": "tool_calls"})]
+    url = server.url.replace("/v1/completions", CHAT)
+    failed = fault("endpoint calls a function in place of an answer")
+    assert EndpointGenerator(url, "tiny", tries=1)(["Who?"], 12, ("\n",)) == [failed]
 
 
 @pytest.mark.parametrize(

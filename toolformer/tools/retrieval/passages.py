@@ -44,13 +44,16 @@ _TAG = re.compile(
 _ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,30}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
 """With its semicolon: without one, `&copy=` is part of an address."""
 _HEADING = re.compile(rf"{_CODE}|^(={{2,6}})([^=\n]+)\1[ \t]*$", re.MULTILINE | re.DOTALL)
-_WIKI = (
-    _HEADING,
-    re.compile(r"(?<![\w)\]])\[\[[^\W\d_][^\[\]\n]*\]\]"),
-    re.compile(r"(?<!')'''\w[^'\n]*'''(?!')"),
+_BOLD = re.compile(r"(?:^|\}\}|>)(?:(?:The|An?) )?'''\w[^'\n]*'''(?=[,;]? \S*\w)", re.MULTILINE)
+_LINK = re.compile(r"(?<![\w)\]])\[\[[^\W\d_][^\[\]\n]*\]\]")
+"""In a wiki's source text: a subject in bold, with which a sentence begins, and a link. A program may have something like one of them."""
+_LITERAL = (
+    rf"{_CODE}|<(?P<tag>nowiki|pre|code|math|source|syntaxhighlight)\b[^<>]{{0,500}}>(?:(?!<(?P=tag)\b).)*?</(?P=tag)>"
 )
-"""Marks of a wiki's source text: headings on a separate line, links, bold letters. Programs may have one of them."""
-_WIKI_MARKS = re.compile(rf"{_CODE}|\{{\{{[^{{}}]{{0,500}}\}}\}}|'{{2,}}", re.DOTALL)
+"""What a wiki shows as it is written."""
+_WIKI_MARKS = re.compile(
+    rf"(?P<literal>{_LITERAL})|\{{\{{[^{{}}]{{0,500}}\}}\}}|'{{2,}}", re.IGNORECASE | re.DOTALL
+)
 _KILT_MARKS = re.compile(r"^[ \t]*(?:Section|BULLET)::::-?", re.MULTILINE)
 
 
@@ -81,8 +84,8 @@ def clean(text: str) -> str:
     """Plain text on one line: HTML's tags, KILT's marks and, of a wiki's source text, its marks removed; blanks collapsed.
 
     A tag is one with attributes or a closing slash, one of a pair that are both in the text, or a line break. A heading on
-    a line of its own is a wiki's; templates and quotes are where a text has two of `_WIKI`. All else is text, as is all between
-    backquotes: `List<String>`, `a <x and x> b`, `x[[1]]`.
+    a line of its own is a wiki's; templates and quotes are where a sentence begins with its subject in bold and the text has
+    a heading or a link. All else is text, as is all between backquotes: `List<String>`, `a <x and x> b`, `x[[1]]`.
     """
     tags = [tag for tag in _TAG.finditer(text) if tag[2]]
     opened = {tag[2].lower() for tag in tags if not tag[1]}
@@ -93,10 +96,10 @@ def clean(text: str) -> str:
         is_tag = name and (attributes or ending or name.lower() in paired or name.lower() in _BREAKS)
         return " " if is_tag else tag[0]
 
-    text = _KILT_MARKS.sub(" ", _TAG.sub(blank, text))
     prose = re.sub(_CODE, " ", text, flags=re.DOTALL)
-    if sum(bool(mark.search(prose)) for mark in _WIKI) > 1:
-        text = _WIKI_MARKS.sub(lambda mark: mark[0] if mark[0].startswith("`") else " ", text)
+    if _BOLD.search(prose) and (_HEADING.search(prose) or _LINK.search(prose)):
+        text = _WIKI_MARKS.sub(lambda mark: mark["literal"] or " ", text)
+    text = _KILT_MARKS.sub(" ", _TAG.sub(blank, text))
     text = _HEADING.sub(lambda heading: heading[2] or heading[0], text)
     return plain_line(_ENTITY.sub(lambda entity: html.unescape(entity[0]), text))
 

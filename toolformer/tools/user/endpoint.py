@@ -19,12 +19,13 @@ from toolformer.tools.threads import Threads
 log = logging.getLogger(__name__)
 
 _NAMES = r"(?:\w+:)?(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|scratch_?pad)"
-_OPENS = rf"<{_NAMES}>|<\|(?:begin_(?:of_)?|start_)?{_NAMES}\|>|\[THINK\]|◁think▷|<\|channel\|>analysis"
+_OPENS = rf"<{_NAMES}>|<\|(?:begin_(?:of_)?|start_)?{_NAMES}\|>|\[THINK\]|◁think▷|<\|channel\|>analysis|<unused94>"
 _MENTION = re.compile(_OPENS, re.IGNORECASE)
-_THOUGHT = re.compile(rf"^[ \t]*(?:{_OPENS})", re.IGNORECASE | re.MULTILINE)
-"""A mark opens a thought at the beginning of a line; elsewhere it is only mentioned."""
+_THOUGHT = re.compile(rf"^[ \t]*(?:{_OPENS})|(?-i:\Aanalysis(?=[A-Z]))", re.IGNORECASE | re.MULTILINE)
+"""A mark opens a thought at the beginning of a line; elsewhere it is only mentioned. Some servers leave only the words of GPT-OSS's marks."""
 _THOUGHT_END = re.compile(
-    rf"</{_NAMES}>|<\|(?:end_(?:of_)?|/){_NAMES}\|>|\[/THINK\]|◁/think▷|<\|channel\|>final<\|message\|>",
+    rf"</{_NAMES}>|<\|(?:end_(?:of_)?|/){_NAMES}\|>|\[/THINK\]|◁/think▷|<\|channel\|>final<\|message\|>|<unused95>"
+    r"|(?-i:\Aanalysis(?=[A-Z])(?s:.*?)assistantfinal)",
     re.IGNORECASE,
 )
 """Closing mark of a thought, where a server does not remove thoughts from the text."""
@@ -159,6 +160,8 @@ def answer_text(choice: Mapping[str, Any], is_chat: bool) -> str:
         raise NoAnswer("is still thinking at the limit of tokens", detail=_REMEDY)
     if not text.strip() and choice.get("finish_reason") == "length":
         raise NoAnswer("writes nothing up to the limit of tokens")
+    if not text.strip() and choice.get("finish_reason") in ("tool_calls", "function_call"):
+        raise NoAnswer("calls a function in place of an answer")
     text = _WRAPPING.sub("", text) if before else text
     return text.lstrip() if is_chat or before else text
 
