@@ -221,7 +221,7 @@ def data_files(source: Path) -> list[Path]:
     names = [text for text in dict.fromkeys(texts) if 0 < len(text) < 256 and "\n" not in text]
     called = {getattr(node, "attr", getattr(node, "id", None)) for node in nodes}
     folders = list(_folders(source.parent, names))
-    suffixes = [name for name in names if name[0] == "." and name[1:].isalnum()]
+    suffixes = [name for name in names if name[0] == "." and name.replace(".", "").isalnum()]
     names += [f"{stem}{suffix}" for stem in (source.stem, *names) for suffix in suffixes]
     found: set[Path] = set()
     for name in names:
