@@ -147,7 +147,10 @@ def test_errors_of_others_name_no_key() -> None:
 
 
 def test_only_the_lines_of_a_secret_are_masked() -> None:
-    assert without_credentials(f"a: 1\n- privateKey: |\n    MII\n\n    {SECRET}\n  b: 2") == "a: 1\n- privateKey: ***\n  b: 2"
+    assert (
+        without_credentials(f"a: 1\n- privateKey: |\n    MII\n\n    {SECRET}\n  b: 2")
+        == "a: 1\n- privateKey: ***\n  b: 2"
+    )
     assert without_credentials(f"mysql -p{SECRET} -h h") == "mysql -p*** -h h"
 
 

@@ -72,10 +72,14 @@ _KEY = re.compile(
 JSON web tokens."""
 _ELEMENT = re.compile(r"(<([A-Za-z_][\w.-]{0,80})>)[^<>\s]+(?=</\2>)")
 _FIELD = re.compile(r"(?<=[&?])([\w.-]+=)[^&\s\"'<>]+")
-_PAIR = re.compile(rf"""([(\[]\s*+b?(["'])([A-Za-z_][\w.-]*+)\2,\s*+b?(["']))(?:(?!\4)[^\n]){{1,2000}}(?=\4\s*[)\]])""")
+_PAIR = re.compile(
+    r"""([(\[]\s*+b?(["'])([A-Za-z_][\w.-]*+)\2,\s*+b?(["']))(?:(?!\4)[^\n]){1,2000}(?=\4\s*[)\]])"""
+)
 """Other forms of a name and its value: `<name>value</name>`, `&name=value`, `('name', 'value')`."""
 _PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
-_RANDOM = re.compile(r"((?=[\w-]*\d)(?=[\w-]*[a-z])(?=[\w-]*[A-Z])[\w-]{20,}|[0-9a-f]{32,})(?=[.,;:)]*(?:\s|\Z))")
+_RANDOM = re.compile(
+    r"((?=[\w-]*\d)(?=[\w-]*[a-z])(?=[\w-]*[A-Z])[\w-]{20,}|[0-9a-f]{32,})(?=[.,;:)]*(?:\s|\Z))"
+)
 """What is a key after `key=`, which may also be the name of a setting."""
 _BLOCK = re.compile(r"[|>][-+\d]{0,2}[ \t]*\n|\|[-+\d]{0,2} |>[-+]\d? ")
 """The sign of YAML before a text of several lines, or before what were lines."""

@@ -28,7 +28,6 @@ from toolformer.jobs.config import CONF, compose, validate
 from toolformer.results import Folder, Results, RunInfo
 from toolformer.step import Step
 
-
 SHAPES = '''
 def area(width: float, height: float) -> float:
     """Compute the area of a rectangle."""

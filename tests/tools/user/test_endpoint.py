@@ -123,7 +123,10 @@ def test_a_thought_without_an_answer_is_a_fault(
 
 
 def test_a_call_of_a_function_is_no_answer(server: Completions) -> None:
-    message = {"content": None, "tool_calls": [{"type": "function", "function": {"name": "look_up", "arguments": "{}"}}]}
+    message = {
+        "content": None,
+        "tool_calls": [{"type": "function", "function": {"name": "look_up", "arguments": "{}"}}],
+    }
     server.script = [completion({"message": message, "finish_reason": "tool_calls"})]
     url = server.url.replace("/v1/completions", CHAT)
     failed = fault("endpoint calls a function in place of an answer")

@@ -47,9 +47,7 @@ _HEADING = re.compile(rf"{_CODE}|^(={{2,6}})([^=\n]+)\1[ \t]*$", re.MULTILINE | 
 _BOLD = re.compile(r"(?:^|\}\}|>)(?:(?:The|An?) )?'''\w[^'\n]*'''(?=[,;]? \S*\w)", re.MULTILINE)
 _LINK = re.compile(r"(?<![\w)\]])\[\[[^\W\d_][^\[\]\n]*\]\]")
 """In a wiki's source text: a subject in bold, with which a sentence begins, and a link. A program may have something like one of them."""
-_LITERAL = (
-    rf"{_CODE}|<(?P<tag>nowiki|pre|code|math|source|syntaxhighlight)\b[^<>]{{0,500}}>(?:(?!<(?P=tag)\b).)*?</(?P=tag)>"
-)
+_LITERAL = rf"{_CODE}|<(?P<tag>nowiki|pre|code|math|source|syntaxhighlight)\b[^<>]{{0,500}}>(?:(?!<(?P=tag)\b).)*?</(?P=tag)>"
 """What a wiki shows as it is written."""
 _WIKI_MARKS = re.compile(
     rf"(?P<literal>{_LITERAL})|\{{\{{[^{{}}]{{0,500}}\}}\}}|'{{2,}}", re.IGNORECASE | re.DOTALL

@@ -19,7 +19,9 @@ from toolformer.tools.threads import Threads
 log = logging.getLogger(__name__)
 
 _NAMES = r"(?:\w+:)?(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|scratch_?pad)"
-_OPENS = rf"<{_NAMES}>|<\|(?:begin_(?:of_)?|start_)?{_NAMES}\|>|\[THINK\]|◁think▷|<\|channel\|>analysis|<unused94>"
+_OPENS = (
+    rf"<{_NAMES}>|<\|(?:begin_(?:of_)?|start_)?{_NAMES}\|>|\[THINK\]|◁think▷|<\|channel\|>analysis|<unused94>"
+)
 _MENTION = re.compile(_OPENS, re.IGNORECASE)
 _THOUGHT = re.compile(rf"^[ \t]*(?:{_OPENS})|(?-i:\Aanalysis(?=[A-Z]))", re.IGNORECASE | re.MULTILINE)
 """A mark opens a thought at the beginning of a line; elsewhere it is only mentioned. Some servers leave only the words of GPT-OSS's marks."""
