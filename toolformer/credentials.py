@@ -70,10 +70,10 @@ _KEY = re.compile(
 )
 """What is a key by its own form: those of OpenAI, Hugging Face, GitHub, GitLab, Slack, npm, PyPI, Google, AWS, of Telegram in a path, and
 JSON web tokens."""
-_ELEMENT = re.compile(r"(<([A-Za-z_][\w.-]{0,80})>)[^<>\s]+(?=</\2>)")
-_FIELD = re.compile(r"(?<=[&?])([\w.-]+=)[^&\s\"'<>]+")
+_ELEMENT = re.compile(r"(<(?P<name>[A-Za-z_][\w.-]{0,80})>)[^<>\s]+(?=</(?P=name)>)")
+_FIELD = re.compile(r"(?<=[&?])((?P<name>[\w.-]+)=)[^&\s\"'<>]+")
 _PAIR = re.compile(
-    r"""([(\[]\s*+b?(["'])([A-Za-z_][\w.-]*+)\2,\s*+b?(["']))(?:(?!\4)[^\n]){1,2000}(?=\4\s*[)\]])"""
+    r"""([(\[]\s*+b?(["'])(?P<name>[A-Za-z_][\w.-]*+)\2,\s*+b?(["']))(?:(?!\4)[^\n]){1,2000}(?=\4\s*[)\]])"""
 )
 """Other forms of a name and its value: `<name>value</name>`, `&name=value`, `('name', 'value')`."""
 _PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
@@ -225,14 +225,14 @@ def _named_masked(text: str) -> str:
     text = _ANNOUNCED.sub(
         lambda token: token[0] if _is_known(token[2]) else f"{token[1]}{MASK}", "".join(parts)
     )
-    for form, name in ((_ELEMENT, 2), (_FIELD, 1), (_PAIR, 3)):
-        text = form.sub(lambda found, n=name: _other_form_masked(found, n), text)
+    for form in (_ELEMENT, _FIELD, _PAIR):
+        text = form.sub(_other_form_masked, text)
     return _KEY.sub(MASK, text)
 
 
-def _other_form_masked(found: re.Match[str], group: int) -> str:
+def _other_form_masked(found: re.Match[str]) -> str:
     """A name and its value in another form, of which the first group stays; `('api_key', 'name')` is a list of names."""
-    name, value = found[group].removesuffix("="), found[0].removeprefix(found[1])
+    name, value = found["name"], found[0].removeprefix(found[1])
     is_value = found.re is not _PAIR or re.search(r"\d", value)
     is_masked = name != "key" and is_secret(name) and is_value and not _is_known(value)
     return f"{found[1]}{MASK}" if is_masked else found[0]

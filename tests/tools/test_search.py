@@ -123,7 +123,7 @@ def test_articles_come_clean_and_a_broken_file_is_one_line(articles_file: Path) 
         "Hello {{ user.name }}", "an empty text is '' and a quote 'It''s'", "== compares and === compares ==", "Option<A>",
         "path::Section::::y", "a List<Source> of it", "cp <source> <target>", "ln -s <source> <link>", "a Vec<p> here", "use </p> here",
         "The `<p>` tag ends with `</p>`", "x[[y]] <- '' and {{x}}", "def f(): '''hello''' + ''", "m = [[1, 2]]; '''doc'''; ''",
-        "x = [[a long text]] .. ''", "``` <b>x</b> {{y}} ```", "`== x ==`", "'''doc''' [[link]] {{x}}", "[[Note]] on {{date}}",
+        "x = [[a long text]] .. ''", "``` <b>x</b> {{y}} ```", "`== x ==`", "[[Note]] on {{date}}",
     ],
 )  # fmt: skip
 def test_what_only_looks_like_markup_is_text(text: str) -> None:
