@@ -235,11 +235,11 @@ def _measures(evidence: Evidence, overrides: Sequence[str], experiment: str, *mo
     """The command that measures an experiment of the paper in the setting of the report's runs: their data, tools and limits."""
     runs = [score.run for score in evidence.scores.values()]
     runs += [evidence.annotation.run] if evidence.annotation else []
-    overrides = next((run.overrides for run in runs if run.command), [])
-    parts = [text.lstrip("+").partition("=") for text in overrides]
+    stored = next((run.overrides for run in runs if run.command), [])
+    parts = [text.lstrip("+").partition("=") for text in stored]
     given = {key: value for key, _, value in parts}
     of_job = _OF_A_JOB | ({"model"} if "figure4" in (experiment, given.get("experiment")) else set())
-    kept = [text for text, (key, *_) in zip(overrides, parts, strict=True) if key not in of_job]
+    kept = [text for text, (key, *_) in zip(stored, parts, strict=True) if key not in of_job]
     is_papers = re.fullmatch(
         r"paper|figure4|table\d*", given.get("experiment", evidence.experiment or "paper")
     )
