@@ -172,8 +172,8 @@ def _plan(arguments: TrainingArguments, training: PackedTexts, settings: Trainin
     arguments.max_steps, arguments.eval_steps, arguments.save_steps = steps, every, every
     if rank() == 0:
         log.info(
-            "train: %d steps of %d sequences, %d tokens in all; held-out perplexity every %d steps",
-            *(steps, settings.batch_size, training.tokens, every),
+            "train: %d steps of %d sequence%s, %d tokens in all; held-out perplexity every %d steps",
+            *(steps, settings.batch_size, "s" * (settings.batch_size > 1), training.tokens, every),
         )
 
 
@@ -195,7 +195,7 @@ def with_batch_size(
     size = next((size for size in AUTO_BATCHES if sequences >= size * AUTO_STEPS), AUTO_BATCHES[-1])
     if rank() == 0:
         log.info(
-            "train: trainer.batch_size=auto is %d, because the texts without calls fill %d sequences of %d tokens in %d epochs",
+            "train: trainer.batch_size=auto is %d, because the texts without calls fill %d sequences of %d tokens (trainer.epochs=%d)",
             *(size, sequences, settings.sequence_length, epochs),
         )
         if sequences < FEW_STEPS:
