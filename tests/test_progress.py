@@ -77,7 +77,7 @@ def test_long_work_has_a_line_as_soon_as_its_rate_is_known(caplog: Log, on_termi
     assert caplog.messages == ([] if on_terminal else [line])
 
 
-def test_the_first_of_several_that_are_worked_on_together_give_no_rate(caplog: Log, talkative: None) -> None:
+def test_the_first_of_a_batch_give_no_rate(caplog: Log, talkative: None) -> None:
     """They took the time of all."""
     for count in (1, 32):
         with after(30, count, total=40, together=32) as bar:

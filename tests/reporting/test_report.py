@@ -61,7 +61,7 @@ def test_other_benchmarks_alone_list_no_gaps_of_the_paper() -> None:
     assert "missing" in keys("my_quiz", "svamp") and "missing" in keys("my_quiz", full=True)
 
 
-def test_a_command_for_what_is_missing_reads_the_folder_of_the_report(tmp_path: Path) -> None:
+def test_commands_for_what_is_missing_name_the_reports_folder(tmp_path: Path) -> None:
     """Wherever the runs were when they were made; `runs` in the working directory needs no override."""
     results = Results(tmp_path / "runs")
     command = "toolformer evaluate setting=small paths.root=elsewhere system=model"

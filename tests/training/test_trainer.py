@@ -225,7 +225,7 @@ def test_an_automatic_batch_leaves_steps_to_learn_in(
     assert (advice in caplog.text) if advice else "more texts" not in caplog.text
 
 
-def test_an_automatic_batch_is_small_only_if_texts_limit_the_steps(gpt2_folder: Path) -> None:
+def test_max_steps_alone_take_the_largest_automatic_batch(gpt2_folder: Path) -> None:
     settings = replace(SETTINGS, batch_size="auto", epochs=None, max_steps=8)
     assert with_batch_size(settings, TEXTS, str(gpt2_folder)).batch_size == 4
 

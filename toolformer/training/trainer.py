@@ -172,8 +172,9 @@ def _plan(arguments: TrainingArguments, training: PackedTexts, settings: Trainin
     arguments.max_steps, arguments.eval_steps, arguments.save_steps = steps, every, every
     if rank() == 0:
         log.info(
-            "train: %d steps of %d sequence%s, %d tokens in all; held-out perplexity every %d steps",
-            *(steps, settings.batch_size, "s" * (settings.batch_size > 1), training.tokens, every),
+            "train: %d steps of %d sequence%s, %d tokens in all; held-out perplexity every %s",
+            *(steps, settings.batch_size, "s" * (settings.batch_size > 1), training.tokens),
+            "step" if every == 1 else f"{every} steps",
         )
 
 
