@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -55,6 +56,13 @@ class LoggedCalendar(Tool):
             time.sleep(0.02)
         time.sleep(self._pause)
         return [Result("yes") for _ in inputs]
+
+
+class Killed(LoggedCalendar):
+    """Is killed as soon as it is made, as if memory ran out."""
+
+    def __init__(self, **_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def who_did(log: Path) -> dict[int, list[str]]:

@@ -87,9 +87,18 @@ def test_a_job_that_fails_elsewhere_is_one_line(pipeline: Path, refused: Refused
     assert "evaluation.limit is 0" in refused("evaluate", "-m", *words)
 
 
+@pytest.mark.chaos
+def test_a_launchers_process_that_is_killed_is_one_line(pipeline: Path, refused: Refused) -> None:
+    killed = "tool.calendar.implementation._target_=tests.processes.Killed"
+    words = [*smoke_words(pipeline), killed, "system=toolformer", "seed=0,1", "hydra/launcher=joblib"]
+    said = refused("evaluate", "-m", *words)
+    assert "hydra/launcher: " in said and "the same command resumes" in said
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["hydra/launcher=slurm"], 'Could not detect "srun"'),
         (["decodng.k=1,2"], "there is no key 'decodng.k' (did you mean decoding.k=1,2"),
         (["seed=1,abc"], "seed=abc"),
         (["trainer.learning_rate=interval(0,1)"], "sweep type"),

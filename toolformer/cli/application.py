@@ -25,7 +25,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from toolformer.credentials import is_secret, masked, without_credentials
-from toolformer.errors import UsageError, near, one_line
+from toolformer.errors import UsageError, UserError, near, one_line
 from toolformer.jobs.config import CONF, register
 from toolformer.jobs.config.composition import (
     LOCAL,
@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 _FLAGS = "\n\nflags of Hydra:\n$FLAGS_HELP"
 """Hydra's addition to the text of `--help`."""
+_LAUNCHERS = ("submitit", "joblib", "ray")
+"""Packages that start the jobs of a sweep; what they raise is about a job's process, not about its work."""
 _HEADING = "\nConfig\n******\n"
 """Heading of the configuration in the output of `--info`."""
 
@@ -136,6 +138,13 @@ def _run_hydra(
     except SystemExit as end:
         if end.code:
             raise
+    except Exception as error:
+        package = type(error).__module__.partition(".")[0]
+        if package in _LAUNCHERS or 'detect "srun"' in str(error):  # submitit's, where there is no Slurm
+            raise UserError(
+                f"hydra/launcher: {one_line(error, 500)}; finished work is kept: the same command resumes"
+            ) from error
+        raise
     finally:
         sys.argv = before
 
