@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.build import Refused, smoke_words
+from tests.build import Capture, Refused, smoke_words
 from toolformer.cli import main
 from toolformer.results import Results
 
@@ -32,12 +32,13 @@ def test_a_damaged_dataset_is_named_and_made_again(root: Path, refused: Refused)
     assert [made.id for made in results.runs("generate")] == [run.id]
 
 
-def test_an_experiment_makes_damaged_candidates_again(root: Path) -> None:
+def test_an_experiment_makes_damaged_candidates_again(root: Path, capsys: Capture) -> None:
     (run,) = Results(root).runs("generate")
     path = run.folder / "candidates.parquet"
     whole = path.read_bytes()
     flip(path)
     assert main(["run", *smoke_words(root), "system=model"]) == 0
+    assert f"run: files of generate run {run.id[:8]} are gone or damaged" in capsys.readouterr().err
     assert path.read_bytes() != whole, "nothing of this experiment reads it"
     assert main(["run", *smoke_words(root), "system=toolformer"]) == 0
     assert path.read_bytes() == whole

@@ -2,12 +2,13 @@
 
 import os
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.build import Capture, Patch, at_work, made, step
+from tests.build import Capture, Log, Patch, at_work, made, step, wait_for
 from tests.runs import (
     NOTE,
     ROWS,
@@ -27,6 +28,7 @@ from toolformer.reporting import Report, build, candidate_stats, paper, reader, 
 from toolformer.reporting.data import Evidence, Score
 from toolformer.reporting.setting_tables import table9
 from toolformer.results import Results
+from toolformer.storage import lock_file
 
 LABELS = ("rolled back", "result begun", "call in call")
 PIN = Path(__file__).parents[1] / "golden" / "report.md"
@@ -50,6 +52,22 @@ def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
     )
     for name in names:
         assert (once / name).read_bytes() == (again / name).read_bytes(), name
+
+
+def test_a_report_waits_for_another_process_that_writes_it(tmp_path: Path, caplog: Log) -> None:
+    caplog.set_level("INFO")
+    out = tmp_path / "report"
+    other = lock_file(tmp_path / ".report.lock")
+    other.acquire()
+    writing = threading.Thread(target=build, args=(Runs(), None, out))
+    writing.start()
+    try:
+        wait_for(lambda: "another process writes it" in caplog.text or not writing.is_alive())
+        assert not out.exists()
+    finally:
+        other.release()
+        writing.join()
+    assert (out / "report.md").exists()
 
 
 def test_other_benchmarks_alone_list_no_gaps_of_the_paper() -> None:

@@ -24,6 +24,7 @@ from toolformer.step import STAGES, ReadBy, marks_of
 log = logging.getLogger(__name__)
 
 _ORDER = [*STAGES]
+_MADE_AGAIN = "run: files of %s run %s are gone or damaged; they are made again"
 
 
 def plan(command: str, overrides: Sequence[str], differing: Sequence[str] = ()) -> list[Job]:
@@ -99,7 +100,7 @@ def survey(jobs: Sequence[Job]) -> tuple[dict[str, Run], list[Job]]:
     """The runs of the jobs that are done, by the job's key, and the jobs that are done or needed.
 
     A job is not needed if it is not done, but all that read it are. The files of a run may be gone, not damaged, if no job
-    that is to be done reads it.
+    that is to be done reads it. Logs which results are made again.
     """
     done: dict[str, Run] = {}
     unused: list[Job] = []
@@ -110,11 +111,13 @@ def survey(jobs: Sequence[Job]) -> tuple[dict[str, Run], list[Job]]:
             run = results.find(job.step)
             unused += [] if run else [job]
             if run and not results.is_intact(run, or_gone=True):  # a report may read it
+                log.info(_MADE_AGAIN, job.stage, job.key[:8])
                 run = None
         else:
             run = finished(job, results)
-            if run is None and readers and results.find(job.step):
-                log.info("run: the files of %s run %s are gone; they are made again", job.stage, job.key[:8])
+            lost = None if run else results.find(job.step)
+            if lost and (readers or not results.is_intact(lost)):  # it may lack answers alone
+                log.info(_MADE_AGAIN, job.stage, job.key[:8])
         if run:
             done[job.key] = run
     return done, [job for job in jobs if job not in unused]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from toolformer.reporting import console, plots, reader, render, samples_page, table, tables
 from toolformer.results import Results
-from toolformer.storage import atomic_write, writing
+from toolformer.storage import atomic_write, locked, writing
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,14 @@ def build(
     files = {out / name: text.encode() for name, text in texts.items()}
     for figure in content.figures:
         files |= {out / render.FOLDER / name: image for name, image in plots.files(figure).items()}
-    with writing(out):
-        for path in files:
-            path.parent.mkdir(parents=True, exist_ok=True)
-    for path, written in files.items():
-        atomic_write(path, written)
-    _remove_others(out, files)
+    # Of two that write it at once, one would remove what the other is at.
+    with locked(out.parent / f".{out.name}.lock", f"{out}: another process writes it; waiting"):
+        with writing(out):
+            for path in files:
+                path.parent.mkdir(parents=True, exist_ok=True)
+        for path, written in files.items():
+            atomic_write(path, written)
+        _remove_others(out, files)
     return Report(out / "report.md", out / "report.html", samples if data else None, content)
 
 

@@ -239,6 +239,8 @@ def _measures(evidence: Evidence, overrides: Sequence[str], experiment: str, *mo
     parts = [text.lstrip("+").partition("=") for text in stored]
     given = {key: value for key, _, value in parts}
     of_job = _OF_A_JOB | ({"model"} if "figure4" in (experiment, given.get("experiment")) else set())
+    if experiment in ("table2", "figure4"):  # the list lacks what is missing, or is not the figure's
+        of_job |= {"tools"}
     kept = [text for text, (key, *_) in zip(stored, parts, strict=True) if key not in of_job]
     is_papers = re.fullmatch(
         r"paper|figure4|table\d*", given.get("experiment", evidence.experiment or "paper")
