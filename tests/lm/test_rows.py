@@ -72,7 +72,7 @@ def test_a_branch_goes_on_when_the_longest_one_has_ended() -> None:
     torch.testing.assert_close(rows.step([1], [8])[0], logits(model, [7, 4, 8])[-1], atol=1e-3, rtol=0)
 
 
-def test_the_store_does_not_grow_with_the_number_of_rows_that_were_read() -> None:
+def test_the_store_does_not_grow_with_the_rows_read() -> None:
     rows = TreeRows(tiny("llama"))
     for wave in range(0, 80, 8):
         numbers = list(range(wave, wave + 8))
