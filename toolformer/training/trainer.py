@@ -201,7 +201,7 @@ def with_batch_size(
         )
         if sequences < FEW_STEPS:
             log.warning(
-                "train: these are too few steps to learn much; give more texts, or trainer.epochs=%d",
+                "train: these are few steps; if the model learns too little, give more texts, or trainer.epochs=%d",
                 math.ceil(epochs * FEW_STEPS / sequences),
             )
     return replace(settings, batch_size=size, micro_batch_size=min(settings.micro_batch_size, size))
