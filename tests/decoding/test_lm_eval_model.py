@@ -266,6 +266,12 @@ def test_answer_files_survive_damage(tmp_path: Path) -> None:
     assert "d" not in AnswerFile(None)
 
 
+def test_a_folder_in_place_of_an_answer_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "answers.jsonl" / "x").mkdir(parents=True)
+    with pytest.raises(UserError, match="cannot write answers.jsonl .*move the folder away"):
+        AnswerFile(tmp_path / "answers.jsonl")
+
+
 def test_answers_outlive_their_process_and_are_synced_by_time(tmp_path: Path, monkeypatch: Patch) -> None:
     """Each is in the file at once; the wait for the disk is shared by those of a second, and by what closes the file."""
     synced: list[int] = []

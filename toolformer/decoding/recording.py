@@ -56,8 +56,10 @@ class AnswerFile:
                 break
             self.path = self._first.with_stem(f"{self._first.stem}-{number}")
         self.refresh()
-        if self.path.exists() and self.path.stat().st_size > self._read_to[self.path]:
-            os.truncate(self.path, self._read_to[self.path])
+        complete = self._read_to.get(self.path, 0)
+        with writing(self.path):
+            if self.path.exists() and self.path.stat().st_size > complete:
+                os.truncate(self.path, complete)
 
     def __enter__(self) -> AnswerFile:
         return self
