@@ -200,6 +200,12 @@ def test_experiments_share_what_they_have_in_common(tmp_path: Path, places: list
     assert f"checkpoint={trained.step.key()}" in medium.overrides
 
 
+def test_jobs_of_several_experiments_are_distinguished(tmp_path: Path, places: list[str]) -> None:
+    words = ["experiment=paper", "run.experiments=[table2,figure4]", f"paths.root={tmp_path}", "model=gpt2"]
+    made = plan("run", [*words, "system=toolformer", "toolset=bundled", *places])
+    assert [job.label for job in made if job.stage == "generate"] == ["name=paper", "name=figure4"]
+
+
 @pytest.mark.parametrize(
     ("stages", "more", "jobs"),
     [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.build import Capture, free_port, made, step, wait_for
+from tests.build import Capture, at_work, free_port, made, step, wait_for
 from tests.tracking.build import answers, evaluate, logged_to, row, start
 from toolformer.errors import UserError
 from toolformer.results import Results
@@ -41,6 +41,21 @@ def test_views_have_the_scores_that_were_measured(tmp_path: Path) -> None:
     assert scores["selectedColumns"][-1] == "metrics.`Score/svamp`"
     (chart,) = by_k["compareRunCharts"]
     assert (chart["xaxis"]["key"], chart["yaxis"]["key"]) == ("decoding.k", "Score/svamp")
+
+
+def test_benchmarks_with_several_k_have_the_first_charts(tmp_path: Path) -> None:
+    results = logged_to(None, tmp_path)
+    for k, tasks in ((0, ["asdiv", "webqs"]), (10, ["webqs"])):
+        config = {"decoding": {"k": k}}
+        with at_work(results, step("evaluate", k=k), config=config) as folder:
+            for task in tasks:
+                folder.task(task, {"score": 12.5, "n": 4})
+    store = Store(results.root)
+    write_views(store)
+    tags = store.client.get_experiment(store.experiment).tags
+    views = [json.loads(text) for key, text in tags.items() if key.endswith("by-k")]
+    names = [chart["yaxis"]["key"] for chart in json.loads(views[0]["state"])["compareRunCharts"]]
+    assert names == ["Score/webqs", "Score/asdiv"]
 
 
 @pytest.mark.chaos

@@ -93,8 +93,8 @@ def check_tools(config: Config) -> None:
     """`UserError` for the first thing that the tools in use lack here, while annotating or at inference; makes none."""
     for key in config.tools:
         tool = config.tool[key]
-        for arguments in (tool.implementation, {**tool.implementation, **tool.inference}):
-            check_needs(arguments, f"tool.{key}.implementation")
+        check_needs(tool.implementation, f"tool.{key}.implementation")
+        check_needs({**tool.implementation, **tool.inference}, f"tool.{key}.inference")
 
 
 def implementations(config: Config, inference: bool = False) -> dict[str, str]:

@@ -25,7 +25,7 @@ from toolformer.training import distributed
 
 log = logging.getLogger(__name__)
 
-_IN_TITLES = ("system", "decoding.k", "seed", "model", "data", "dataset", "checkpoint", "wording")
+_IN_TITLES = ("system", "decoding.k", "seed", "model", "data", "dataset", "checkpoint", "wording", "name")
 """Keys that a run's title shows anyway."""
 PATIENCE = 2.0
 """Seconds for which processes that train together wait for another command, since they cannot wait one by one."""

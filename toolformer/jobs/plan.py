@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from toolformer.errors import UserError
@@ -144,7 +146,18 @@ def _experiments(overrides: Sequence[str]) -> list[Job]:
         _collect([f"experiment={name}", *others], name, jobs)
     ordered = sorted(jobs.values(), key=lambda job: _ORDER.index(job.stage))
     _warn_of_unused(overrides, {job.stage for job in ordered})
-    return ordered
+    return _distinguished(ordered)
+
+
+def _distinguished(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs, of several experiments, with the experiment's name where nothing else distinguishes them."""
+    labels = Counter((job.stage, job.label) for job in jobs)
+    return [
+        job
+        if labels[job.stage, job.label] == 1
+        else replace(job, differing=(*job.differing, written("name", job.config.name)))
+        for job in jobs
+    ]
 
 
 def _collect(overrides: Sequence[str], name: str, jobs: dict[str, Job]) -> None:

@@ -31,7 +31,11 @@ def write_views(store: Store) -> None:
     names.sort(key=lambda name: not name.startswith(_MAIN[0]))
     columns = [f"params.`{key}`" for key in ("decoding.k", "seed")] + [f"metrics.`{name}`" for name in names]
     section = {"uuid": _SECTION, "name": "Scores by k", "display": True, "isReordered": True}
-    charts = [_chart(name) for name in names]
+    values = {
+        name: {run.data.params.get("decoding.k") for run in runs if name in run.data.metrics} for name in names
+    }
+    # First the benchmarks that were asked with several k.
+    charts = [_chart(name) for name in sorted(names, key=lambda name: -len(values[name]))]
     _write(store, SCORES, "Scores", {"selectedColumns": columns})
     _write(
         store,
