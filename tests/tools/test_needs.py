@@ -60,8 +60,16 @@ def test_a_missing_file_of_a_tool_is_named_before_any_job() -> None:
 
 def test_a_missing_checkpoint_of_inference_is_named(tmp_path: Path) -> None:
     (tmp_path / "model.pth.tar").touch()
-    words = [f"tool.qa.implementation.checkpoint_path={tmp_path}", "tool.qa.inference.checkpoint_path=/dev/xxl"]
-    more = ["toolset=paper", "tools=[qa]", "paths.data_dir=/dev", "retriever@tool.qa.implementation.retriever=bm25"]
+    words = [
+        f"tool.qa.implementation.checkpoint_path={tmp_path}",
+        "tool.qa.inference.checkpoint_path=/dev/xxl",
+    ]
+    more = [
+        "toolset=paper",
+        "tools=[qa]",
+        "paths.data_dir=/dev",
+        "retriever@tool.qa.implementation.retriever=bm25",
+    ]
     with pytest.raises(UserError, match=r"^tool.qa.inference: Atlas's checkpoint /dev/xxl: it is not there"):
         instantiate.check_tools(config(*more, *words))
 

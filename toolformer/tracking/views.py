@@ -32,7 +32,8 @@ def write_views(store: Store) -> None:
     columns = [f"params.`{key}`" for key in ("decoding.k", "seed")] + [f"metrics.`{name}`" for name in names]
     section = {"uuid": _SECTION, "name": "Scores by k", "display": True, "isReordered": True}
     values = {
-        name: {run.data.params.get("decoding.k") for run in runs if name in run.data.metrics} for name in names
+        name: {run.data.params.get("decoding.k") for run in runs if name in run.data.metrics}
+        for name in names
     }
     # First the benchmarks that were asked with several k.
     charts = [_chart(name) for name in sorted(names, key=lambda name: -len(values[name]))]
