@@ -8,12 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.build import GOLDEN, smoke_words
-from tests.processes import Process
+from tests.build import GOLDEN, smoke_words, wait_for
+from tests.processes import PATIENCE, Process
 from toolformer.cli import main
 from toolformer.errors import UserError
 from toolformer.jobs import train
@@ -98,6 +99,28 @@ def test_a_process_that_is_killed_ends_the_training_in_one_line() -> None:
         UserError, match=r"process 2 of 2 was killed \(SIGKILL\), as if memory ran out; lower"
     ):
         distributed.launch(2, end_one)
+
+
+@pytest.mark.chaos
+def test_its_processes_end_with_a_killed_command() -> None:
+    program = (
+        "from tests.jobs import test_train_together as tests; tests.distributed.launch(2, tests.signal.pause)"
+    )
+    command = psutil.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[2])
+
+    def trainers() -> list[psutil.Process]:
+        return [child for child in command.children() if "spawn_main" in " ".join(child.cmdline())]
+
+    wait_for(lambda: len(trainers()) == 2, PATIENCE)
+    started = trainers()
+    command.kill()
+    command.wait()
+    try:
+        wait_for(lambda: not any(child.is_running() for child in started), 60)
+    finally:
+        for child in started:
+            if child.is_running():
+                child.kill()
 
 
 @pytest.mark.chaos

@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -28,6 +27,7 @@ from toolformer.errors import UserError
 from toolformer.jobs.cluster import connected
 from toolformer.jobs.config import Config
 from toolformer.jobs.config.validate import apply_cache
+from toolformer.training.distributed import end_with_parent
 
 if TYPE_CHECKING:
     from toolformer.lm.placement import Placement
@@ -274,18 +274,11 @@ def _work_here(work: Chunked, threads: int, news: Connection) -> None:
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the one that started it, which stops it
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     progress.configure(quiet=True)
     torch.set_num_threads(threads)
     if error := _shared(work):
         news.send(error)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _shared(work: Chunked) -> Exception | None:

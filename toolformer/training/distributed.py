@@ -4,6 +4,7 @@ import atexit
 import copy
 import json
 import logging
+import multiprocessing
 import os
 import signal
 import socket
@@ -100,6 +101,7 @@ def launch(count: int, work: Callable[..., Any], *arguments: Any) -> None:
 
 def _train_together(work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     """In a process that `launch` started: the work; process 0 alone logs."""
+    end_with_parent()  # a killed command leaves no GPU in use, and its run to the next one
     import torch
 
     configure(quiet=rank() > 0)
@@ -110,6 +112,17 @@ def _train_together(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Non
     work(*arguments)
     torch.distributed.barrier()
     atexit.register(os._exit, 0)  # gloo sometimes aborts at a normal exit
+
+
+def end_with_parent() -> None:
+    """From here on this process ends with the one that started it, even if that is killed."""
+
+    def watch(parent: Any) -> None:
+        parent.join()
+        os._exit(1)
+
+    if parent := multiprocessing.parent_process():
+        threading.Thread(target=watch, args=(parent,), daemon=True).start()
 
 
 def end_of_process(code: int) -> None:
