@@ -53,12 +53,12 @@ def same_cache(monkeypatch: Patch) -> None:
 @pytest.fixture(autouse=True)
 def same_logging() -> Iterator[None]:
     """A command in the process of the tests sets up logging: the next test has the levels and handlers of before."""
-    root, package = logging.getLogger(), logging.getLogger("toolformer")
-    handlers, levels = list(root.handlers), (root.level, package.level)
+    loggers = [logging.getLogger(name) for name in (None, "toolformer", "lm_eval")]
+    before = [(list(logger.handlers), logger.level) for logger in loggers]
     yield
-    root.handlers[:] = handlers
-    root.setLevel(levels[0])
-    package.setLevel(levels[1])
+    for logger, (handlers, level) in zip(loggers, before, strict=True):
+        logger.handlers[:] = handlers
+        logger.setLevel(level)
 
 
 @pytest.fixture(scope="session", autouse=True)

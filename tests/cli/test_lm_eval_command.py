@@ -31,7 +31,9 @@ from toolformer.cli.lm_eval import ConfiguredLM
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: Patch) -> None:
+    """lm-eval sets up its log once in a process, on the standard error of that time: here in every test."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("lm_eval.utils._LOGGING_CONFIGURED", False)
     monkeypatch.setenv("TOOLFORMER_RUNS", str(tmp_path / "runs"))
     ConfiguredLM.folders, ConfiguredLM.loaded = [str(TASKS_DIR)], False
 

@@ -74,7 +74,12 @@ def test_trainings_and_evaluations_read_them(words: list[str], annotation: Run, 
     assert samples[0] == samples[1] and len(samples[0]) == HELD_OUT - 2
 
 
-def test_a_plan_is_what_is_done(words: list[str], annotation: Run) -> None:
+def test_a_plan_is_what_is_done(words: list[str], tmp_path: Path) -> None:
+    words = [*words, f"paths.root={tmp_path}"]
+    annotation = stage("generate", words)
+    stage("train", words, "data=augmented")
+    for system in ("model", "toolformer"):
+        stage("evaluate", words, f"system={system}")
     swept = ["run.stages.train.data=[augmented]", "run.stages.evaluate.system=[model,toolformer]"]
     done, jobs = survey(plan("run", [*words, *swept]))
     (generate, *_), (model, toolformer) = jobs, [job for job in jobs if job.stage == "evaluate"]
