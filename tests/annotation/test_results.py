@@ -48,9 +48,9 @@ def stores(tmp_path: Path) -> dict[str, ShardStore]:
                 for document in documents
             ]
             used = Usage(3, 2, {"late": 1}, 1, 0.5)
-            store.write(
-                name, rows, Record({"documents": 2, "reasons": {"selected": 2}}, 1.5, 7, used, "c0ffee")
-            )
+            counts = {"documents": 2, "reasons": {"selected": 2}}
+            dtype = "float32" if tool == "qa" else "bfloat16"
+            store.write(name, rows, Record(counts, 1.5, 7, used, "c0ffee", dtype))
     return stores
 
 
@@ -73,6 +73,7 @@ def test_calls_of_all_tools_are_in_the_same_text(stores: dict[str, ShardStore], 
         "documents": 8, "reasons": {"selected": 8}, "kept": 4, "leaking": 0, "kept_leaking": 0, "filter_reasons": {BELOW: 4},
     }  # fmt: skip
     assert merged.seconds == 12 and merged.commits == {"c0ffee": 8}
+    assert merged.dtypes == {"bfloat16", "float32"}
     assert merged.used == {tool: Usage(12, 8, {"late": 4}, 4, 2.0) for tool in stores}
     assert json.loads((tmp_path / "funnel.json").read_bytes()) == merged.funnel
 

@@ -85,6 +85,8 @@ class Merged:
     """Counts of their calls by tool, of all processes."""
     commits: Counter[str] = field(default_factory=Counter)
     """How many shards were made by which commit of the code."""
+    dtypes: set[str] = field(default_factory=set)
+    """In which the model computed them."""
 
     def add(
         self,
@@ -113,6 +115,7 @@ class Merged:
             self.seconds += record.seconds
             self.used = added(self.used, {tool: record.used})
             self.commits[record.commit] += 1
+            self.dtypes |= {record.dtype} - {""}
 
 
 def write_results(

@@ -71,6 +71,8 @@ class Record:
     """Counts of the calls that it made."""
     commit: str = ""
     """Commit of the code that made it."""
+    dtype: str = ""
+    """In which the model computed it; workers on other machines may have chosen another one."""
 
 
 class ShardStore:

@@ -159,7 +159,9 @@ class Annotating:
         started = time.monotonic()
         annotation, used = replica.annotate(key, store, chunk.content, self.on_step or (lambda step: None))
         seconds = time.monotonic() - started
-        record = Record(annotation.funnel, round(seconds, 3), annotation.tokens, used, git_commit())
+        record = Record(
+            annotation.funnel, round(seconds, 3), annotation.tokens, used, git_commit(), replica.dtype
+        )
         store.write(shard, annotation.rows, record)
 
 
@@ -206,10 +208,11 @@ class Replica:
         tokens = memory.batch_tokens(self.language_model.device) if tokens == "auto" else tokens
         self.batch_tokens = BatchSize("engine.batch_tokens", tokens)
         self._annotators: dict[str, Annotator] = {}
+        self.dtype = str(self.language_model.dtype).removeprefix("torch.")
         log.info(
             "generate: engine.threads=%d, engine.batch_tokens=%d, dtype %s",
-            torch.get_num_threads(), tokens, str(self.language_model.dtype).removeprefix("torch."),
-        )  # fmt: skip
+            *(torch.get_num_threads(), tokens, self.dtype),
+        )
 
     def annotate(
         self, key: str, store: ShardStore, documents: Sequence[Document], on_step: Callable[[str], object]

@@ -119,8 +119,6 @@ class Work:
 
     def finish(self, run: Folder) -> None:
         """Applies the thresholds to the finished shards, and logs the result."""
-        from toolformer.lm.devices import dtype_name  # PyTorch, which is slow to import
-
         config, corpus, speed = self.config, self.job.step.inputs["corpus"], self.speed
         if corpora.documents(config) != corpus:
             raise UserError("corpus: its files have changed since this command began; give the command again")
@@ -141,7 +139,7 @@ class Work:
         for tool, counts in merged.funnel.items():
             metrics |= {f"{tool}/{name}": value for name, value in counts.items() if isinstance(value, int)}
         run.metrics(metrics)
-        run.add_facts(dtype=dtype_name(config.lm.dtype, config.lm.device))
+        run.add_facts(dtype=" and ".join(sorted(merged.dtypes)))
         log_faults(merged.used)
         _note_commits(run, merged.commits)
         for file in RESULTS:
