@@ -431,6 +431,7 @@ def main(_):
         print("cleaning up", flush=True)
         time.sleep(60)
 toolformer.cli.runs.main = main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 sys.argv = ["toolformer", "runs"]
 sys.exit(cli.main())
 """

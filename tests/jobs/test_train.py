@@ -68,5 +68,5 @@ def test_a_training_by_epochs_says_its_steps_before_it_begins(
     run = train(config(root, *epochs))
     steps = round(run.metrics["train_steps"])
     lines = [message for message in caplog.messages if message.startswith(f"train: {steps} steps of 1 sequ")]
-    assert len(lines) == 1 and lines[0].endswith("held-out perplexity every 1 steps")
+    assert len(lines) == 1 and lines[0].endswith("held-out perplexity every step")
     assert sorted(dict(run.curve("heldout_perplexity"))) == list(range(steps + 1))

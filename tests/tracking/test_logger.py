@@ -130,10 +130,9 @@ def test_the_runs_of_a_sweep_have_one_parent_and_a_tag(results: Results) -> None
 
 def test_runs_are_sorted_by_the_numbers_in_their_names(results: Results) -> None:
     names = [f"Toolformer k={k} τ_f={threshold}" for k in (0, 3, 10) for threshold in (0.25, 0.5, 1)]
-    for name in names:
-        made(results, step(name=name), name=name)
-    logged = sorted(rows(results), key=lambda row: row.data.tags[ORDER])
-    assert [row.info.run_name.rpartition(" ")[0] for row in logged] == names
+    runs = [row(results, made(results, step(name=name), name=name)) for name in names]
+    logged = sorted(runs, key=lambda run: run.data.tags[ORDER])
+    assert [run.info.run_name.rpartition(" ")[0] for run in logged] == names
 
 
 def traced(results: Results, **settings: Any) -> list[Any]:
