@@ -96,3 +96,14 @@ def test_a_step_costs_the_host_no_more_than_stock_generate(
     assert operators <= stock[0]
     assert waits <= stock[1]
     assert copies == 0
+
+
+def test_a_last_prompt_joins_a_full_batch(model: LanguageModel) -> None:
+    """Alone it would take as many steps as the whole batch before it."""
+    counts = []
+    for prompts in (16, 17):
+        with Functions() as functions:
+            decoder = Decoder(model, {}, batch_size=16, min_new_tokens=10, k=0)
+            decoder.complete((PROMPTS * 17)[:prompts], max_new_tokens=10)
+        counts.append(functions.counts["scaled_dot_product_attention"])
+    assert counts[1] < 1.5 * counts[0]
