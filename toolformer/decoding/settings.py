@@ -62,7 +62,7 @@ class Decoding:
     """A call must begin with the name of an allowed tool and a parenthesis, and no other call may start inside it; false
     decodes the whole call greedily, as in the paper."""
     batch_size: Annotated[CountOrAuto, NOTHING] = "auto"
-    """Prompts decoded together. auto: 64 on a GPU, 32 on a CPU. Halved once if the GPU's memory is full."""
+    """Prompts decoded together, the last of all up to an eighth more. auto: 64 on a GPU, 32 on a CPU. Halved once if the GPU's memory is full."""
 
     def without_calls(self) -> Self:
         """The same, where no call starts."""
